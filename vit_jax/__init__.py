@@ -1,0 +1,3 @@
+"""Vision Transformers in JAX and Flax."""
+
+__version__ = '0.1.0'

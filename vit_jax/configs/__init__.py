@@ -1,0 +1,1 @@
+"""Settings: `common` (every field and its default), `models` (the tables)."""

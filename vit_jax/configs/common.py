@@ -1,0 +1,177 @@
+"""Every setting, its default, and what it may be."""
+
+from typing import Any
+
+import ml_collections
+from ml_collections.config_dict import placeholder
+
+from vit_jax.configs import models
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns every setting but the model's, locked."""
+  config = ml_collections.ConfigDict()
+
+  # 'train' or 'evaluate' (the newest checkpoint of the workdir).
+  config.trainer = 'train'
+  # Of the initialisation, the order of the images, augmentation and dropout.
+  config.seed = 0
+
+  # What to train: see `with_model` and `vit_jax.configs.models`.
+  config.model = None
+  # Fine-tuning starts from: a file, a URL, or the name of a released model,
+  # looked up as `<pretrained_dir>/<name>.npz`. Empty: train from scratch.
+  config.pretrained = ''
+  # A folder, or a bucket such as gs://vit_models/imagenet21k.
+  config.pretrained_dir = 'checkpoints'
+  # Of the computation: 'float32' or 'bfloat16'. Parameters are float32 always.
+  config.dtype = 'float32'
+  # Compute activations again in the backward pass: less memory, more time.
+  config.remat = False
+  # Probability of dropping a residual branch of the last block.
+  config.stochastic_depth_rate = 0.0
+  # 1e-6 and the tanh approximation in the released models; PyTorch's differ.
+  config.layer_norm_epsilon = 1e-6
+  config.exact_gelu = False
+  # First value of the biases of the head.
+  config.head_bias_init = 0.0
+
+  # A folder with {train,test}/<class>/<image>, 'digits', 'cifar10',
+  # 'cifar100', or the name of any TFDS data set prepared as array_record.
+  config.dataset = ''
+  # Where TFDS data sets are, and CIFAR is kept; None: ~/tensorflow_datasets.
+  config.tfds_data_dir = placeholder(str)
+  config.pp = ml_collections.ConfigDict()
+  # Splits, in TFDS notation: 'train[:98%]', 'train+validation[:50%]'.
+  config.pp.train = 'train'
+  config.pp.test = 'test'
+  # Size of the model's input in pixels: an integer or (height, width).
+  config.pp.crop = placeholder(object)
+  # None: training crops a random area of each image. An integer: it resizes
+  # each to resize x resize and takes a random crop x crop window.
+  config.pp.resize = placeholder(int)
+  # Smallest and largest part of the image that a random area crop takes.
+  config.pp.crop_area = (0.05, 1.0)
+  # Mirror half of the training images.
+  config.pp.flip = True
+  # Turn photographs upright by their EXIF tag; the official code does not.
+  config.pp.exif = False
+  # At a file that cannot be decoded: 'raise', or 'skip' and count.
+  config.on_bad_image = 'raise'
+  # Decoding threads; workers are processes besides, worth it from 8 cores on.
+  config.num_threads = 4
+  config.num_workers = 0
+  # Batches kept ready, on the host and on the device.
+  config.prefetch = 2
+
+  # Images per step, over all hosts and devices, and in how many parts their
+  # gradients are computed, to save memory.
+  config.batch = 512
+  config.accum_steps = 8
+  config.batch_eval = 512
+  config.total_steps = placeholder(int)
+  # Peak learning rate, reached after the warm-up.
+  config.base_lr = 0.03
+  config.warmup_steps = 500
+  # 'cosine' to 0 or 'linear' to 1e-5.
+  config.decay_type = 'cosine'
+  # Largest global norm of the gradient; 0 for no limit.
+  config.grad_norm_clip = 1.0
+  # 'sgd' or 'adamw'.
+  config.optimizer = 'sgd'
+  # SGD's momentum, AdamW's beta1.
+  config.momentum = 0.9
+  config.beta2 = 0.999
+  # Of the momentum: 'bfloat16' or 'float32'.
+  config.optim_dtype = 'bfloat16'
+  config.weight_decay = 0.0
+  # Which parameters decay: 'kernels' (no biases, norms, class token, position
+  # embeddings) or 'all'.
+  config.weight_decay_on = 'kernels'
+  # 'softmax' or 'sigmoid' cross-entropy.
+  config.loss = 'softmax'
+  config.label_smoothing = 0.0
+
+  # Steps between two of each; 0 for never. All but the first happen at the
+  # last step too.
+  config.progress_every = 10
+  config.eval_every = 100
+  config.checkpoint_every = 1_000
+  # How many of the newest checkpoints are kept, besides the best one.
+  config.keep_checkpoints = 2
+
+  # Devices along each axis; -1 takes the rest. See `vit_jax.sharding`.
+  config.mesh = ml_collections.ConfigDict({'data': -1, 'fsdp': 1, 'model': 1})
+
+  return config.lock()
+
+
+# Splits, input size and steps of the official code. The last parts of the
+# training sets of CIFAR and ImageNet are left out, for choosing settings.
+DATASET_PRESETS = {
+  'cifar10': {
+    'total_steps': 10_000,
+    'pp': {'train': 'train[:98%]', 'test': 'test', 'crop': 384},
+  },
+  'cifar100': {
+    'total_steps': 10_000,
+    'pp': {'train': 'train[:98%]', 'test': 'test', 'crop': 384},
+  },
+  'imagenet2012': {
+    'total_steps': 20_000,
+    'pp': {'train': 'train[:99%]', 'test': 'validation', 'crop': 384},
+  },
+  'oxford_flowers102': {
+    'total_steps': 500,
+    'warmup_steps': 100,
+    'pp': {'train': 'train', 'test': 'test', 'crop': 384},
+  },
+  'oxford_iiit_pet': {
+    'total_steps': 500,
+    'warmup_steps': 100,
+    'pp': {'train': 'train', 'test': 'test', 'crop': 384},
+  },
+}
+
+
+def with_dataset(
+  config: ml_collections.ConfigDict, dataset: str
+) -> ml_collections.ConfigDict:
+  """Returns a copy for a data set, with its preset where there is one."""
+  config = ml_collections.ConfigDict(config)
+  config.dataset = dataset
+  config.update(DATASET_PRESETS.get(dataset, {}))
+  return config.lock()
+
+
+def with_model(
+  config: ml_collections.ConfigDict, model: str
+) -> ml_collections.ConfigDict:
+  """Returns a copy that fine-tunes a released model, `b16` or `ViT-B_16`."""
+  config = ml_collections.ConfigDict(config)
+  config.model = models.get_model_config(model)
+  config.pretrained = config.model.model_name
+  return config.lock()
+
+
+def model_kwargs(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns the arguments of the model's class, but for the class count."""
+  kwargs = config.model.to_dict()
+  kwargs['transformer'] = {
+    'stochastic_depth_rate': config.stochastic_depth_rate,
+    'layer_norm_epsilon': config.layer_norm_epsilon,
+    'exact_gelu': config.exact_gelu,
+    'remat': config.remat,
+    **kwargs['transformer'],
+  }
+  return {
+    'head_bias_init': config.head_bias_init,
+    'dtype': config.dtype,
+    **kwargs,
+  }
+
+
+def image_size(config: ml_collections.ConfigDict) -> tuple[int, int]:
+  """Returns the model's input size in pixels, (height, width)."""
+  crop = config.pp.crop
+  return (crop, crop) if isinstance(crop, int) else tuple(crop)

@@ -1,0 +1,101 @@
+"""Downloads over HTTPS: resumed if cut, moved into place when whole."""
+
+from collections.abc import Iterator
+import hashlib
+import http.client
+import os
+import pathlib
+import urllib.error
+import urllib.request
+
+import tqdm
+
+from vit_jax import errors
+
+_BUCKETS = 'https://storage.googleapis.com/'
+_CHUNK = 1 << 20
+_TIMEOUT = 30  # Seconds without a byte.
+
+
+def https_url(url: str) -> str:
+  """Maps `gs://bucket/name` to the public HTTPS address; others unchanged."""
+  if url.startswith('gs://'):
+    return _BUCKETS + url.removeprefix('gs://')
+  return url
+
+
+def is_url(path: str) -> bool:
+  """Whether `path` is an address rather than a file."""
+  return str(path).startswith(('gs://', 'https://', 'http://'))
+
+
+def download(url: str, path: os.PathLike | str, *, md5: str = '') -> None:
+  """Downloads `url` to `path`; a cut download goes on where it ended.
+
+  Args:
+    url: `https://`, `http://` or `gs://` of a public bucket.
+    path: where the file goes, whole or not at all; `path.part` until then.
+    md5: expected checksum in hexadecimal; empty for none.
+
+  Raises:
+    errors.UserError: if the server cannot be reached or says no, or the file
+      comes short or with another checksum.
+  """
+  url, path = https_url(url), pathlib.Path(path)
+  part = path.with_name(path.name + '.part')
+  path.parent.mkdir(parents=True, exist_ok=True)
+  try:
+    _fetch(url, part)
+  except urllib.error.HTTPError as e:
+    raise errors.UserError(f'{url}: HTTP {e.code} {e.reason}.') from e
+  except (OSError, http.client.HTTPException) as e:
+    reason = getattr(e, 'reason', e)
+    raise errors.UserError(f'{url} cannot be fetched: {reason}.') from e
+  if md5:
+    got = file_md5(part)
+    if got != md5:
+      part.unlink()
+      raise errors.UserError(
+        f'{url} arrived damaged: its MD5 is {got}, not {md5}. Try again.'
+      )
+  os.replace(part, path)
+
+
+def file_md5(path: os.PathLike | str) -> str:
+  """Returns the MD5 of a file in hexadecimal."""
+  with open(path, 'rb') as f:
+    return hashlib.file_digest(f, 'md5').hexdigest()
+
+
+def _fetch(url: str, part: pathlib.Path) -> None:
+  """Appends to `part` what it still lacks of `url`."""
+  have = part.stat().st_size if part.exists() else 0
+  request = urllib.request.Request(url)
+  if have:
+    request.add_header('Range', f'bytes={have}-')
+  try:
+    response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+  except urllib.error.HTTPError as e:
+    if e.code != 416:  # Nothing after what we have: it was whole already.
+      raise
+    return
+  with response:
+    if response.status != 206:  # The server ignores ranges: from the start.
+      have = 0
+    length = response.headers.get('Content-Length')
+    total = have + int(length) if length else None
+    bar = tqdm.tqdm(
+      desc=part.stem, total=total, initial=have, unit='B', unit_scale=True
+    )
+    with bar, open(part, 'ab' if have else 'wb') as f:
+      for chunk in _chunks(response):
+        f.write(chunk)
+        bar.update(len(chunk))
+  got = part.stat().st_size
+  if total is not None and got != total:
+    raise OSError(f'cut after {got} of {total} bytes; try again to go on')
+
+
+def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+  while chunk := response.read(_CHUNK):
+    yield chunk

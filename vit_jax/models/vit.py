@@ -1,0 +1,264 @@
+"""Vision Transformer (arXiv:2010.11929), with the official parameter names.
+
+Letters in shapes: B batch, L tokens, D width, F mlp, N heads, H W C image.
+"""
+
+from collections.abc import Callable, Mapping
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Num
+
+Tokens = Float[Array, 'B L D']
+
+_INIT = {
+  'kernel_init': nn.initializers.xavier_uniform(),
+  'bias_init': nn.initializers.normal(stddev=1e-6),
+}
+
+CLASSIFIERS = ('token', 'gap', 'unpooled', 'token_unpooled')
+
+
+class AddPositionEmbs(nn.Module):
+  """Adds learned position embeddings, one vector a token (Eq. 1)."""
+
+  posemb_init: Callable[..., Any] = nn.initializers.normal(stddev=0.02)
+
+  @nn.compact
+  def __call__(self, inputs: Tokens) -> Tokens:
+    shape = (1, *inputs.shape[1:])
+    embeddings = self.param('pos_embedding', self.posemb_init, shape)
+    return inputs + embeddings.astype(inputs.dtype)
+
+
+class MlpBlock(nn.Module):
+  """Dense, gelu, Dense, on each token alone (Sec. 3.1)."""
+
+  mlp_dim: int
+  dropout_rate: float = 0.1
+  exact_gelu: bool = False
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
+    h_BLF = nn.Dense(self.mlp_dim, dtype=self.dtype, **_INIT)(x)
+    h_BLF = nn.gelu(h_BLF, approximate=not self.exact_gelu)
+    # One Dropout module for each place: the name is part of its random stream.
+    h_BLF = nn.Dropout(self.dropout_rate)(h_BLF, deterministic=deterministic)
+    y = nn.Dense(x.shape[-1], dtype=self.dtype, **_INIT)(h_BLF)
+    return nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
+
+
+class Encoder1DBlock(nn.Module):
+  """Self-attention and MLP, each after LayerNorm, with residuals (Eq. 2, 3).
+
+  `stochastic_depth_rate` is the probability of leaving a residual branch out
+  for one image of the batch (arXiv:1603.09382), the others scaled up.
+  """
+
+  mlp_dim: int
+  num_heads: int
+  dropout_rate: float = 0.1
+  attention_dropout_rate: float = 0.1
+  stochastic_depth_rate: float = 0.0
+  layer_norm_epsilon: float = 1e-6
+  exact_gelu: bool = False
+  dtype: Any = jnp.float32
+
+  def _drop_branch(self, y: Tokens, name: str, deterministic: bool) -> Tokens:
+    if not self.stochastic_depth_rate:
+      return y
+    # Named, so that the numbers of the other Dropout modules stay official.
+    drop = nn.Dropout(
+      self.stochastic_depth_rate, broadcast_dims=(1, 2), name=name
+    )
+    return drop(y, deterministic=deterministic)
+
+  @nn.compact
+  def __call__(self, inputs: Tokens, *, deterministic: bool) -> Tokens:
+    layer_norm = functools.partial(
+      nn.LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
+    )
+    y = layer_norm()(inputs)
+    y = nn.MultiHeadDotProductAttention(
+      num_heads=self.num_heads,
+      dropout_rate=self.attention_dropout_rate,
+      broadcast_dropout=False,
+      deterministic=deterministic,
+      force_fp32_for_softmax=True,
+      kernel_init=_INIT['kernel_init'],
+      dtype=self.dtype,
+    )(y, y)
+    y = nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
+    x = inputs + self._drop_branch(y, 'drop_attention', deterministic)
+
+    y = layer_norm()(x)
+    y = MlpBlock(
+      mlp_dim=self.mlp_dim,
+      dropout_rate=self.dropout_rate,
+      exact_gelu=self.exact_gelu,
+      dtype=self.dtype,
+    )(y, deterministic=deterministic)
+    return x + self._drop_branch(y, 'drop_mlp', deterministic)
+
+
+class Encoder(nn.Module):
+  """Position embeddings, `num_layers` blocks and a last LayerNorm (Eq. 1-4).
+
+  With `remat` the backward pass computes each block again instead of keeping
+  its activations. The rate of stochastic depth grows linearly with depth, from
+  0 in the first block to `stochastic_depth_rate` in the last.
+  """
+
+  num_layers: int
+  mlp_dim: int
+  num_heads: int
+  dropout_rate: float = 0.1
+  attention_dropout_rate: float = 0.1
+  add_position_embedding: bool = True
+  stochastic_depth_rate: float = 0.0
+  layer_norm_epsilon: float = 1e-6
+  exact_gelu: bool = False
+  remat: bool = False
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: Tokens, *, train: bool) -> Tokens:
+    if self.add_position_embedding:
+      x = AddPositionEmbs(name='posembed_input')(x)
+      x = nn.Dropout(self.dropout_rate)(x, deterministic=not train)
+
+    def apply_block(block: nn.Module, x: Tokens) -> Tokens:
+      return block(x, deterministic=not train)
+
+    if self.remat:
+      apply_block = nn.remat(apply_block)
+    for i in range(self.num_layers):
+      block = Encoder1DBlock(
+        mlp_dim=self.mlp_dim,
+        num_heads=self.num_heads,
+        dropout_rate=self.dropout_rate,
+        attention_dropout_rate=self.attention_dropout_rate,
+        stochastic_depth_rate=(
+          self.stochastic_depth_rate * i / max(self.num_layers - 1, 1)
+        ),
+        layer_norm_epsilon=self.layer_norm_epsilon,
+        exact_gelu=self.exact_gelu,
+        dtype=self.dtype,
+        name=f'encoderblock_{i}',
+      )
+      x = apply_block(block, x)
+    return nn.LayerNorm(
+      epsilon=self.layer_norm_epsilon, dtype=self.dtype, name='encoder_norm'
+    )(x)
+
+
+class VisionTransformer(nn.Module):
+  """Images to logits (Sec. 3.1).
+
+  Attributes:
+    num_classes: size of the head; None leaves it out and returns features.
+    patches: mapping whose `size` is (height, width) of a patch in pixels.
+    transformer: mapping of arguments for `Encoder`.
+    hidden_size: width D of the tokens.
+    representation_size: width of a tanh layer before the head, as used in
+      pre-training; None leaves it out.
+    classifier: 'token' (class token), 'gap' (mean of the tokens), 'unpooled'
+      (all tokens) or 'token_unpooled' (all of them and the class token).
+    head_bias_init: first value of the biases of the head.
+    dtype: of the computation; parameters and logits are float32 always.
+    model_name: for the reader only.
+  """
+
+  num_classes: int | None
+  patches: Mapping[str, Any]
+  transformer: Mapping[str, Any]
+  hidden_size: int
+  representation_size: int | None = None
+  classifier: str = 'token'
+  head_bias_init: float = 0.0
+  dtype: Any = jnp.float32
+  model_name: str | None = None
+
+  @nn.compact
+  def __call__(
+    self, inputs: Num[ArrayLike, 'B H W C'], *, train: bool
+  ) -> Float[Array, 'B ...']:
+    """Returns float32 logits [B, num_classes]; [B, L, ...] if unpooled.
+
+    Args:
+      inputs: images in [-1, 1], any height, width and channel count. Pixels
+        right of and below the last whole patch are not read.
+      train: whether to apply dropout (needs the `dropout` random stream).
+
+    Raises:
+      ValueError: if `classifier` is unknown or an image holds no whole patch.
+    """
+    self._check(inputs.shape)
+    x = nn.Conv(
+      features=self.hidden_size,
+      kernel_size=tuple(self.patches['size']),
+      strides=tuple(self.patches['size']),
+      padding='VALID',
+      dtype=self.dtype,
+      name='embedding',
+    )(inputs)
+    x = x.reshape(x.shape[0], -1, x.shape[-1])
+
+    if self.classifier in ('token', 'token_unpooled'):
+      cls = self.param('cls', nn.initializers.zeros, (1, 1, x.shape[-1]))
+      cls = jnp.tile(cls.astype(x.dtype), (x.shape[0], 1, 1))
+      x = jnp.concatenate([cls, x], axis=1)
+
+    encoder = Encoder(dtype=self.dtype, name='Transformer', **self.transformer)
+    x = encoder(x, train=train).astype(jnp.float32)
+
+    if self.classifier == 'token':
+      x = x[:, 0]
+    elif self.classifier == 'gap':
+      x = jnp.mean(x, axis=1)
+
+    if self.representation_size is not None:
+      x = nn.tanh(nn.Dense(self.representation_size, name='pre_logits')(x))
+    if self.num_classes:
+      x = nn.Dense(
+        self.num_classes,
+        kernel_init=nn.initializers.zeros,
+        bias_init=nn.initializers.constant(self.head_bias_init),
+        name='head',
+      )(x)
+    return x
+
+  def _check(self, shape: tuple[int, ...]) -> None:
+    if self.classifier not in CLASSIFIERS:
+      raise ValueError(
+        f'classifier is {self.classifier!r}, must be one of {CLASSIFIERS}.'
+      )
+    size = tuple(self.patches['size'])
+    if shape[1] < size[0] or shape[2] < size[1]:
+      raise ValueError(
+        f'Images of {shape[1]}x{shape[2]} pixels hold no patch of'
+        f' {size[0]}x{size[1]}. Try larger images or smaller patches.'
+      )
+
+
+def patch_grid(
+  image_size: tuple[int, int], patch_size: tuple[int, int]
+) -> tuple[int, int]:
+  """Returns (rows, columns) of whole patches in an image (height, width)."""
+  return image_size[0] // patch_size[0], image_size[1] // patch_size[1]
+
+
+def init_params(
+  model: nn.Module, image_shape: tuple[int, int, int], seed: int = 0
+) -> dict[str, Any]:
+  """Returns freshly initialised parameters for images [H, W, C].
+
+  Not jitted on purpose: compiling all the initialisers in one program takes
+  longer than running them one by one.
+  """
+  images = jnp.zeros((1, *image_shape), jnp.float32)
+  return model.init(jax.random.key(seed), images, train=False)['params']
