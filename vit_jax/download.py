@@ -29,13 +29,13 @@ def is_url(path: str) -> bool:
   return str(path).startswith(('gs://', 'https://', 'http://'))
 
 
-def download(url: str, path: os.PathLike | str, *, md5: str = '') -> None:
+def download(url: str, path: os.PathLike | str, *, sha256: str = '') -> None:
   """Downloads `url` to `path`; a cut download goes on where it ended.
 
   Args:
     url: `https://`, `http://` or `gs://` of a public bucket.
     path: where the file goes, whole or not at all; `path.part` until then.
-    md5: expected checksum in hexadecimal; empty for none.
+    sha256: expected checksum in hexadecimal; empty for none.
 
   Raises:
     errors.UserError: if the server cannot be reached or says no, or the file
@@ -51,20 +51,20 @@ def download(url: str, path: os.PathLike | str, *, md5: str = '') -> None:
   except (OSError, http.client.HTTPException) as e:
     reason = getattr(e, 'reason', e)
     raise errors.UserError(f'{url} cannot be fetched: {reason}.') from e
-  if md5:
-    got = file_md5(part)
-    if got != md5:
+  if sha256:
+    got = file_sha256(part)
+    if got != sha256:
       part.unlink()
       raise errors.UserError(
-        f'{url} arrived damaged: its MD5 is {got}, not {md5}. Try again.'
+        f'{url} arrived damaged: its SHA-256 is {got}, not {sha256}. Try again.'
       )
   os.replace(part, path)
 
 
-def file_md5(path: os.PathLike | str) -> str:
-  """Returns the MD5 of a file in hexadecimal."""
+def file_sha256(path: os.PathLike | str) -> str:
+  """Returns the SHA-256 of a file in hexadecimal."""
   with open(path, 'rb') as f:
-    return hashlib.file_digest(f, 'md5').hexdigest()
+    return hashlib.file_digest(f, 'sha256').hexdigest()
 
 
 def _fetch(url: str, part: pathlib.Path) -> None:

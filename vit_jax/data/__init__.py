@@ -1,0 +1,1 @@
+"""Images: sources, host transforms, device augmentation, batches."""

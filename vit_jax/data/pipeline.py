@@ -1,0 +1,184 @@
+"""Batches for training and evaluation, by Grain.
+
+The order of the images depends on the seed alone and the step is the position:
+the same batches come for any number of threads, workers or hosts, and resuming
+needs no saved state. Memory: `num_threads + prefetch` batches of uint8 pixels.
+"""
+
+from collections.abc import Iterator
+import dataclasses
+from typing import Any
+
+from absl import logging
+import grain
+import numpy as np
+
+from vit_jax import errors
+from vit_jax.data import sources
+from vit_jax.data import transforms
+
+Batch = dict[str, np.ndarray]
+
+# Images of one size up to this travel raw and are transformed on the device.
+_MAX_RAW_SIDE = 64
+
+
+def is_raw(source: sources.Source) -> bool:
+  """Whether images travel as they are, to be transformed on the device."""
+  shape = source.image_shape
+  return shape is not None and max(shape[:2]) <= _MAX_RAW_SIDE
+
+
+def num_channels(source: sources.Source) -> int:
+  """Returns the channel count of the decoded images."""
+  return source.image_shape[-1] if source.image_shape else 3
+
+
+@dataclasses.dataclass
+class Decoded:
+  """A source with its images decoded, and bad files dealt with.
+
+  Attributes:
+    source: what to read.
+    exif: whether to turn images upright by their EXIF tag.
+    on_bad_image: 'raise' names the file; 'skip' puts the next good image in its
+      place in training, and masks it in evaluation.
+    pad_to: length; elements past those of the source are masked.
+    train: whether this is for training.
+    skipped: names of the bad files met so far.
+  """
+
+  source: sources.Source
+  exif: bool = False
+  on_bad_image: str = 'raise'
+  pad_to: int = 0
+  train: bool = False
+  skipped: set[str] = dataclasses.field(default_factory=set)
+
+  def __len__(self) -> int:
+    return max(len(self.source), self.pad_to)
+
+  def __getitem__(self, index: int) -> dict[str, Any]:
+    if index >= len(self.source):
+      return self._masked()
+    attempts = len(self.source) if self.train else 1
+    for i in range(attempts):
+      example = self.source[(index + i) % len(self.source)]
+      image = self._decode(example)
+      if image is not None:
+        return {
+          'image': image,
+          'label': np.int32(example['label']),
+          'mask': np.bool_(True),
+        }
+    if self.train:
+      raise errors.UserError(f'None of {attempts} images can be decoded.')
+    return self._masked()
+
+  def _masked(self) -> dict[str, Any]:
+    shape = self.source.image_shape or (1, 1, num_channels(self.source))
+    return {
+      'image': np.zeros(shape, np.uint8),
+      'label': np.int32(0),
+      'mask': np.bool_(False),
+    }
+
+  def _decode(self, example: dict[str, Any]) -> np.ndarray | None:
+    image, name = example['image'], example['name']
+    if isinstance(image, np.ndarray):
+      return image
+    try:
+      return transforms.decode(
+        image, channels=num_channels(self.source), exif=self.exif
+      )
+    except ValueError as e:
+      if self.on_bad_image == 'raise':
+        raise errors.UserError(
+          f'{name} cannot be decoded: {e}. Mend or delete it, or leave such'
+          f' files out with --config.on_bad_image=skip.'
+        ) from e
+      if name not in self.skipped:
+        self.skipped.add(name)
+        logging.warning('Skipped %s: %s', name, e)
+      return None
+
+
+def train_batches(
+  data: Decoded,
+  transform: transforms.TrainImage,
+  *,
+  batch_size: int,
+  seed: int,
+  first_step: int = 0,
+  shard: tuple[int, int] = (0, 1),
+  num_threads: int = 4,
+  num_workers: int = 0,
+  prefetch: int = 2,
+) -> Iterator[Batch]:
+  """Yields shuffled batches without end, that of step `first_step` first.
+
+  Args:
+    data: what to read.
+    transform: applied to each image, unless they travel raw.
+    batch_size: over all hosts.
+    seed: of order and augmentation.
+    first_step: number of batches to leave out, at no cost.
+    shard: (index, count): which part of each batch this host reads.
+    num_threads: decoding threads, in each worker.
+    num_workers: processes; 0 for none besides this one.
+    prefetch: batches kept ready.
+
+  Yields:
+    {'image': uint8 [batch_size / count, H, W, C], 'label': int32}.
+  """
+  index, count = shard
+  dataset = grain.MapDataset.source(data).seed(seed % 2**32)
+  dataset = dataset.shuffle().repeat()
+  if not is_raw(data.source):
+    dataset = dataset.random_map(transform)
+  dataset = dataset.batch(batch_size // count, drop_remainder=True)
+  dataset = dataset[index::count][first_step:]
+  for batch in _iterate(dataset, num_threads, num_workers, prefetch):
+    yield {'image': batch['image'], 'label': batch['label']}
+
+
+def eval_batches(
+  data: Decoded,
+  transform: transforms.EvalImage,
+  *,
+  batch_size: int,
+  shard: tuple[int, int] = (0, 1),
+  num_threads: int = 4,
+  num_workers: int = 0,
+  prefetch: int = 2,
+) -> Iterator[Batch]:
+  """Yields every example once, in order; the last batch is padded.
+
+  Arguments are those of `train_batches`.
+
+  Yields:
+    {'image': uint8 or uint16 [B, H, W, C], 'label': int32 [B], 'mask': bool
+    [B]}, the same number of batches on every host.
+  """
+  index, count = shard
+  num_batches = -(-len(data.source) // batch_size)
+  data = dataclasses.replace(data, pad_to=num_batches * batch_size)
+  dataset = grain.MapDataset.source(data)
+  if not is_raw(data.source):
+    dataset = dataset.map(transform)
+  dataset = dataset.batch(batch_size // count)[index::count]
+  yield from _iterate(dataset, num_threads, num_workers, prefetch)
+
+
+def _iterate(
+  dataset: grain.MapDataset, num_threads: int, num_workers: int, prefetch: int
+) -> Iterator[Batch]:
+  options = grain.ReadOptions(
+    num_threads=num_threads, prefetch_buffer_size=max(prefetch, num_threads)
+  )
+  dataset = dataset.to_iter_dataset(options)
+  if num_workers:
+    dataset = dataset.mp_prefetch(
+      grain.MultiprocessingOptions(num_workers=num_workers)
+    )
+  return iter(dataset)

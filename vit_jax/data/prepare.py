@@ -1,0 +1,42 @@
+"""Prepares a TFDS data set once, as array_record, to be read without TensorFlow.
+
+pip install vit_jax[prepare]
+python -m vit_jax.data.prepare oxford_flowers102
+"""
+
+from collections.abc import Sequence
+
+from absl import app
+from absl import flags
+import tensorflow_datasets as tfds
+
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', None, 'Where to put it; default: ~/tensorflow_datasets.'
+)
+_MANUAL_DIR = flags.DEFINE_string(
+  'manual_dir', None, 'Where files are that must be downloaded by hand.'
+)
+
+
+def prepare(
+  dataset: str, data_dir: str | None = None, manual_dir: str | None = None
+) -> str:
+  """Downloads and converts a data set; returns the folder it is in."""
+  builder = tfds.builder(
+    dataset, data_dir=data_dir, file_format='array_record'
+  )
+  builder.download_and_prepare(
+    download_config=tfds.download.DownloadConfig(manual_dir=manual_dir)
+  )
+  return str(builder.data_path)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) < 2:
+    raise app.UsageError('Name at least one data set.')
+  for dataset in argv[1:]:
+    print(prepare(dataset, _DATA_DIR.value, _MANUAL_DIR.value))
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,165 @@
+"""Host transforms, in NumPy: decode, crop, resize, flip.
+
+At evaluation the pixels are those of the official code, `tf.image.decode_jpeg`
+and `tf.image.resize`, to 1e-4 of the range [-1, 1].
+"""
+
+import dataclasses
+
+import cv2
+import grain
+from jaxtyping import Float32, UInt8, UInt16
+import numpy as np
+import simplejpeg
+
+Image = UInt8[np.ndarray, 'H W C']
+
+_ATTEMPTS = 100
+_RATIO = (0.75, 1.33)  # Width over height, as TensorFlow has it.
+
+# Grain runs one image a thread; OpenCV's own threads would fight for cores.
+_DECODERS = {
+  1: (cv2.IMREAD_GRAYSCALE, 'GRAY'),
+  3: (cv2.IMREAD_COLOR_RGB, 'RGB'),
+}
+
+
+def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
+  """Decodes a JPEG, PNG, WebP or BMP file to uint8 [H, W, channels].
+
+  Greyscale, CMYK, palette and 16-bit files are converted; transparency is left
+  out. JPEG gives the pixels of `tf.image.decode_jpeg` bit for bit.
+
+  Args:
+    data: the bytes of the file.
+    channels: 1 or 3 (RGB).
+    exif: whether to turn the image upright by its EXIF tag.
+
+  Raises:
+    ValueError: if these bytes are no image.
+  """
+  if channels not in _DECODERS:
+    raise ValueError(f'Files decode to 1 or 3 channels, not {channels}.')
+  flags, colorspace = _DECODERS[channels]
+  if data[:2] == b'\xff\xd8' and not exif:
+    if simplejpeg.decode_jpeg_header(data)[2] != 'CMYK':
+      return simplejpeg.decode_jpeg(
+        data, colorspace=colorspace, fastdct=True, fastupsample=False
+      )
+  if not exif:
+    flags |= cv2.IMREAD_IGNORE_ORIENTATION
+  image = None
+  if data:
+    try:
+      image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error as e:
+      raise ValueError(str(e).strip()) from e
+  if image is None:
+    raise ValueError('no JPEG, PNG, WebP or BMP image')
+  return image.reshape(*image.shape[:2], channels)
+
+
+def resize(
+  image: Image, size: tuple[int, int]
+) -> Float32[np.ndarray, 'h w C']:
+  """Resizes as `tf.image.resize`: bilinear, half-pixel centres, no antialias.
+
+  Args:
+    image: uint8 [H, W, C].
+    size: (height, width) in pixels.
+
+  Returns:
+    float32 [height, width, C] in [0, 255].
+  """
+  resized = cv2.resize(
+    image.astype(np.float32), size[::-1], interpolation=cv2.INTER_LINEAR
+  )
+  return resized.reshape(*size, image.shape[-1])
+
+
+def sample_area_crop(
+  rng: np.random.Generator,
+  height: int,
+  width: int,
+  area: tuple[float, float],
+) -> tuple[int, int, int, int]:
+  """Samples a crop as `tf.image.sample_distorted_bounding_box` does.
+
+  Its height, not its area, is uniform between the smallest and the largest that
+  `area` and the aspect ratio allow: with (0.05, 1) it takes 0.375 of the image
+  on average, torchvision's way 0.46.
+
+  Returns:
+    (top, left, height, width); the whole image if 100 attempts fail.
+  """
+  smallest, largest = area[0] * height * width, area[1] * height * width
+  for _ in range(_ATTEMPTS):
+    ratio = rng.uniform(*_RATIO)
+    max_h = min(round((largest / ratio) ** 0.5), height)
+    if round(max_h * ratio) > width:
+      max_h = int((width + 0.5 - 1e-7) / ratio)
+    min_h = min(round((smallest / ratio) ** 0.5), max_h)
+    h = int(rng.integers(min_h, max_h + 1))
+    # Rounding may leave the range by a pixel; one step may mend it.
+    if h * round(h * ratio) < smallest:
+      h += 1
+    if h * round(h * ratio) > largest:
+      h -= 1
+    w = round(h * ratio)
+    if 0 < h <= height and 0 < w <= width and smallest <= h * w <= largest:
+      top = int(rng.integers(max(height - h, 1)))
+      left = int(rng.integers(max(width - w, 1)))
+      return top, left, h, w
+  return 0, 0, height, width
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainImage(grain.transforms.RandomMap):
+  """Crops, resizes to `size` and mirrors uint8 [H, W, C], at random.
+
+  Attributes:
+    size: (height, width) of the result.
+    area: smallest and largest part of the image that a crop takes.
+    resize: if given, resizes to this square and takes a random window instead.
+    flip: whether to mirror half of the images.
+  """
+
+  size: tuple[int, int]
+  area: tuple[float, float] = (0.05, 1.0)
+  resize: int | None = None
+  flip: bool = True
+
+  def random_map(self, element: dict, rng: np.random.Generator) -> dict:
+    image = element['image']
+    if self.resize:
+      image = cv2.resize(image, (self.resize, self.resize))
+      top = rng.integers(self.resize - self.size[0] + 1)
+      left = rng.integers(self.resize - self.size[1] + 1)
+      image = image[top : top + self.size[0], left : left + self.size[1]]
+    else:
+      top, left, h, w = sample_area_crop(rng, *image.shape[:2], self.area)
+      image = cv2.resize(image[top : top + h, left : left + w], self.size[::-1])
+    if self.flip and rng.random() < 0.5:
+      image = image[:, ::-1]
+    image = image.reshape(*self.size, element['image'].shape[-1])
+    return {**element, 'image': np.ascontiguousarray(image)}
+
+
+def eval_image(
+  image: Image, size: tuple[int, int]
+) -> UInt16[np.ndarray, 'h w C']:
+  """Resizes to fixed point, in steps of 1/256: exact enough at half the bytes.
+
+  Rounding to uint8 would change a prediction in a thousand.
+  """
+  return np.rint(resize(image, size) * 256).astype(np.uint16)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalImage(grain.transforms.Map):
+  """Applies `eval_image` to uint8 [H, W, C]."""
+
+  size: tuple[int, int]
+
+  def map(self, element: dict) -> dict:
+    return {**element, 'image': eval_image(element['image'], self.size)}
