@@ -1,8 +1,12 @@
 """Model families, one a file, and `get_model` to make one by name."""
 
+from collections.abc import Mapping
+import re
 from typing import Any
 
 import flax.linen as nn
+import flax.traverse_util
+import numpy as np
 
 from vit_jax.configs import models as model_configs
 from vit_jax.models.vit import AddPositionEmbs
@@ -21,6 +25,7 @@ __all__ = (
   'VisionTransformer',
   'get_model',
   'init_params',
+  'parameter_table',
   'patch_grid',
 )
 
@@ -37,3 +42,23 @@ def get_model(model_name: str, **kwargs: Any) -> nn.Module:
   """
   config = model_configs.get_model_config(model_name)
   return VisionTransformer(**{**config.to_dict(), **kwargs})
+
+
+def parameter_table(params: Mapping[str, Any]) -> str:
+  """Returns a table of modules, shapes and parameter counts.
+
+  Args:
+    params: arrays or `jax.ShapeDtypeStruct`; equal blocks share a row.
+  """
+  rows: dict[str, tuple[str, int, int]] = {}
+  for path, x in flax.traverse_util.flatten_dict(dict(params)).items():
+    name = re.sub(r'block_\d+', 'block_*', '/'.join(path))
+    count = rows[name][2] if name in rows else 0
+    rows[name] = (str(tuple(x.shape)), int(np.prod(x.shape)), count + 1)
+  total = sum(size * count for _, size, count in rows.values())
+  width = max(map(len, rows))
+  lines = [
+    f'{name:{width}}  {shape:>20} {size:>12,} x {count}'
+    for name, (shape, size, count) in rows.items()
+  ]
+  return '\n'.join(['Parameters', *lines, f'{total:,} in all'])

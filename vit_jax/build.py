@@ -1,0 +1,181 @@
+"""From a config to what training and evaluation share."""
+
+import dataclasses
+import functools
+from typing import Any
+
+from absl import logging
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from vit_jax import artifact
+from vit_jax import checkpoint
+from vit_jax import models
+from vit_jax import optim
+from vit_jax import sharding
+from vit_jax import state as state_lib
+from vit_jax.configs import common
+from vit_jax.data import augment
+from vit_jax.data import pipeline
+from vit_jax.data import sources
+from vit_jax.data import transforms
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+  """Both splits of a data set and how they become batches."""
+
+  train: pipeline.Decoded
+  test: pipeline.Decoded
+  train_transform: transforms.TrainImage
+  eval_transform: transforms.EvalImage
+  preprocess: augment.Preprocess
+  loader: dict[str, int]
+
+  @property
+  def class_names(self) -> list[str]:
+    """Names of the classes, in the order of the logits."""
+    return list(self.test.source.class_names)
+
+  @property
+  def image_shape(self) -> tuple[int, int, int]:
+    """[H, W, C] of the model's input."""
+    return (*self.preprocess.size, pipeline.num_channels(self.test.source))
+
+
+def data(config: ml_collections.ConfigDict) -> Data:
+  """Opens the data set; no image is read yet."""
+  train, test = (
+    pipeline.Decoded(
+      sources.get_source(
+        config.dataset, split, data_dir=config.tfds_data_dir
+      ),
+      exif=config.pp.exif,
+      on_bad_image=config.on_bad_image,
+      train=is_train,
+    )
+    for split, is_train in ((config.pp.train, True), (config.pp.test, False))
+  )
+  size = common.image_size(config)
+  how = {
+    'size': size,
+    'area': tuple(config.pp.crop_area),
+    'resize': config.pp.resize,
+    'flip': config.pp.flip,
+  }
+  logging.info(
+    '%s: %d images to train on (%s), %d to test (%s), %d classes.',
+    config.dataset, len(train), config.pp.train, len(test), config.pp.test,
+    len(test.source.class_names),
+  )
+  return Data(
+    train=train,
+    test=test,
+    train_transform=transforms.TrainImage(**how),
+    eval_transform=transforms.EvalImage(size),
+    preprocess=augment.Preprocess(
+      **how, on_device=pipeline.is_raw(test.source)
+    ),
+    loader={
+      'num_threads': config.num_threads,
+      'num_workers': config.num_workers,
+      'prefetch': config.prefetch,
+    },
+  )
+
+
+def model(config: ml_collections.ConfigDict, num_classes: int) -> nn.Module:
+  """Returns the model of a config."""
+  return models.VisionTransformer(
+    num_classes=num_classes, **common.model_kwargs(config)
+  )
+
+
+def optimizer(
+  config: ml_collections.ConfigDict,
+) -> tuple[optax.GradientTransformation, optax.Schedule]:
+  """Returns the optimizer of a config and its learning rate by step."""
+  schedule = optim.create_learning_rate_schedule(
+    config.total_steps, config.base_lr, config.decay_type, config.warmup_steps
+  )
+  tx = optim.create_optimizer(
+    schedule,
+    optimizer=config.optimizer,
+    momentum=config.momentum,
+    beta2=config.beta2,
+    optim_dtype=config.optim_dtype,
+    grad_norm_clip=config.grad_norm_clip,
+    weight_decay=config.weight_decay,
+    weight_decay_on=config.weight_decay_on,
+  )
+  return tx, schedule
+
+
+def abstract_state(
+  module: nn.Module,
+  tx: optax.GradientTransformation,
+  image_shape: tuple[int, int, int],
+  mesh: jax.sharding.Mesh,
+) -> state_lib.TrainState:
+  """Returns shapes, dtypes and shardings of a state, without computing it."""
+
+  def create() -> state_lib.TrainState:
+    params = models.init_params(module, image_shape)
+    step = jnp.zeros((), jnp.int32)
+    return state_lib.TrainState(step, params, tx.init(params))
+
+  state = jax.eval_shape(create)
+  return jax.tree.map(
+    lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+    state,
+    sharding.state_shardings(mesh, state),
+  )
+
+
+def initial_state(
+  config: ml_collections.ConfigDict,
+  module: nn.Module,
+  tx: optax.GradientTransformation,
+  like: state_lib.TrainState,
+  image_shape: tuple[int, int, int],
+) -> state_lib.TrainState:
+  """Returns the state of step 0, with pretrained or random parameters."""
+  if config.pretrained:
+    params = _pretrained_params(config, like.params, image_shape)
+  else:
+    params = models.init_params(module, image_shape, config.seed)
+  shardings = jax.tree.map(lambda x: x.sharding, like)
+  params = jax.device_put(params, shardings.params)
+  init = jax.jit(tx.init, out_shardings=shardings.opt_state)
+  step = jax.device_put(jnp.zeros((), jnp.int32), shardings.step)
+  return state_lib.TrainState(step, params, init(params))
+
+
+def _pretrained_params(
+  config: ml_collections.ConfigDict,
+  shapes: dict[str, Any],
+  image_shape: tuple[int, int, int],
+) -> dict[str, Any]:
+  path = checkpoint.find(config.pretrained, config.pretrained_dir)
+  logging.info('Fine-tuning from %s.', path)
+  head = {
+    'kernel': np.zeros(shapes['head']['kernel'].shape, np.float32),
+    'bias': np.full(
+      shapes['head']['bias'].shape, config.head_bias_init, np.float32
+    ),
+  }
+  grid = functools.partial(
+    models.patch_grid, patch_size=tuple(config.model.patches.size)
+  )
+  pretrained_size = artifact.image_size_of(path)
+  return checkpoint.load_pretrained(
+    pretrained_path=path,
+    init_params={**shapes, 'head': head},
+    model_config=config.model,
+    grid=grid(image_shape[:2]),
+    pretrained_grid=grid(pretrained_size) if pretrained_size else None,
+  )

@@ -1,0 +1,135 @@
+"""Refuses settings that cannot work, before anything is loaded."""
+
+import difflib
+import re
+
+import ml_collections
+
+from vit_jax import errors
+
+_CHOICES = {
+  'trainer': ('train', 'evaluate'),
+  'dtype': ('float32', 'bfloat16'),
+  'decay_type': ('cosine', 'linear'),
+  'optimizer': ('sgd', 'adamw'),
+  'optim_dtype': ('bfloat16', 'float32'),
+  'weight_decay_on': ('kernels', 'all'),
+  'loss': ('softmax', 'sigmoid'),
+  'on_bad_image': ('raise', 'skip'),
+}
+
+_RANGES = {  # Smallest and largest that make sense, both included.
+  'total_steps': (1, None),
+  'warmup_steps': (0, None),
+  'base_lr': (0.0, None),
+  'batch': (1, None),
+  'batch_eval': (1, None),
+  'accum_steps': (1, None),
+  'grad_norm_clip': (0.0, None),
+  'weight_decay': (0.0, None),
+  'momentum': (0.0, 1.0),
+  'beta2': (0.0, 1.0),
+  'label_smoothing': (0.0, 1.0),
+  'stochastic_depth_rate': (0.0, 0.999),
+  'layer_norm_epsilon': (0.0, None),
+  'progress_every': (0, None),
+  'eval_every': (0, None),
+  'checkpoint_every': (0, None),
+  'keep_checkpoints': (1, None),
+  'num_threads': (1, 1024),
+  'num_workers': (0, 1024),
+  'prefetch': (1, 1024),
+}
+
+_SPLIT = re.compile(r'\w+(\[[^\[\]]*\])?(\+\w+(\[[^\[\]]*\])?)*')
+
+
+def validate(config: ml_collections.ConfigDict) -> None:
+  """Checks every setting that can be checked alone, and those that must agree.
+
+  Raises:
+    errors.UserError: with the setting, its value, and what it may be.
+  """
+  for name, choices in _CHOICES.items():
+    if config[name] not in choices:
+      near = difflib.get_close_matches(str(config[name]), choices, 1)
+      hint = f' Did you mean {near[0]!r}?' if near else ''
+      raise errors.UserError(
+        f'config.{name} is {config[name]!r}, must be one of {choices}.{hint}'
+      )
+  for name, (low, high) in _RANGES.items():
+    value = config[name]
+    if value is None:
+      raise errors.UserError(f'config.{name} must be set: --config.{name}=...')
+    if value < low or (high is not None and value > high):
+      limit = f'at least {low}' if high is None else f'from {low} to {high}'
+      raise errors.UserError(f'config.{name} is {value}, must be {limit}.')
+  _validate_steps(config)
+  _validate_images(config)
+  _validate_model(config)
+
+
+def _validate_steps(config: ml_collections.ConfigDict) -> None:
+  if config.warmup_steps >= config.total_steps:
+    raise errors.UserError(
+      f'config.warmup_steps is {config.warmup_steps}, must be less than'
+      f' config.total_steps, {config.total_steps}.'
+    )
+  if config.batch % config.accum_steps:
+    raise errors.UserError(
+      f'config.accum_steps is {config.accum_steps}, must divide config.batch,'
+      f' {config.batch}.'
+    )
+
+
+def _validate_images(config: ml_collections.ConfigDict) -> None:
+  pp = config.pp
+  crop = pp.crop if isinstance(pp.crop, tuple | list) else (pp.crop, pp.crop)
+  if len(crop) != 2 or not all(isinstance(n, int) and n > 0 for n in crop):
+    raise errors.UserError(
+      f'config.pp.crop is {pp.crop!r}, must be the size of the input in pixels:'
+      f' an integer or (height, width).'
+    )
+  if pp.resize is not None and pp.resize < max(crop):
+    raise errors.UserError(
+      f'config.pp.resize is {pp.resize}, must be at least config.pp.crop,'
+      f' {pp.crop}.'
+    )
+  low, high = pp.crop_area
+  if not 0 < low <= high <= 1:
+    raise errors.UserError(
+      f'config.pp.crop_area is {pp.crop_area}, must be two parts of the image'
+      f' with 0 < smallest <= largest <= 1.'
+    )
+  for name in ('train', 'test'):
+    if not _SPLIT.fullmatch(pp[name]):
+      raise errors.UserError(
+        f'config.pp.{name} is {pp[name]!r}, must be a split such as'
+        f" 'train[:98%]' or 'train+validation'."
+      )
+
+
+def _validate_model(config: ml_collections.ConfigDict) -> None:
+  model = config.model
+  if not model:
+    raise errors.UserError(
+      'config.model must be set: see common.with_model and configs/digits.py.'
+    )
+  if model.classifier not in ('token', 'gap'):
+    raise errors.UserError(
+      f'config.model.classifier is {model.classifier!r}: training and'
+      f" evaluation need one output an image, from 'token' or 'gap'."
+    )
+  if model.hidden_size % model.transformer.num_heads:
+    raise errors.UserError(
+      f'config.model.transformer.num_heads is {model.transformer.num_heads},'
+      f' must divide config.model.hidden_size, {model.hidden_size}.'
+    )
+  crop = config.pp.crop
+  height, width = (crop, crop) if isinstance(crop, int) else crop
+  patch = tuple(model.patches.size)
+  if min(patch) < 1 or height < patch[0] or width < patch[1]:
+    raise errors.UserError(
+      f'config.pp.crop is {crop!r}, must hold a patch of {patch[0]}x{patch[1]}'
+      f' (config.model.patches.size).'
+    )

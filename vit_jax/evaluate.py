@@ -1,0 +1,143 @@
+"""Top-1, top-5 and loss, every example counted once."""
+
+from collections.abc import Callable, Iterator
+import functools
+import json
+import pathlib
+from typing import Any
+
+from absl import logging
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+import ml_collections
+
+from vit_jax import build
+from vit_jax import errors
+from vit_jax import losses
+from vit_jax import sharding
+from vit_jax import state as state_lib
+from vit_jax.configs import validate
+from vit_jax.data import pipeline
+
+Batch = dict[str, Array]
+EvalStep = Callable[[Any, Batch], dict[str, Array]]
+
+
+def eval_step(
+  params: Any,
+  batch: Batch,
+  *,
+  model: nn.Module,
+  preprocess: Callable[[Array], Array],
+  loss: str,
+) -> dict[str, Array]:
+  """Returns sums over the examples of a batch whose mask is true."""
+  images = preprocess(batch['image'])
+  logits = model.apply({'params': params}, images, train=False)
+  labels, mask = batch['label'], batch['mask']
+  values = {
+    'loss_test': losses.LOSSES[loss](logits, labels),
+    'accuracy_test': losses.is_in_top_k(logits, labels, 1),
+    'top5_test': losses.is_in_top_k(logits, labels, 5),
+    'examples_test': jnp.ones_like(labels),
+  }
+  return {k: jnp.sum(v, where=mask) for k, v in values.items()}
+
+
+def make_eval_step(
+  config: ml_collections.ConfigDict, model: nn.Module, data: build.Data
+) -> EvalStep:
+  """Returns `eval_step` of a config, jitted."""
+  return jax.jit(
+    functools.partial(
+      eval_step,
+      model=model,
+      preprocess=data.preprocess.eval,
+      loss=config.loss,
+    )
+  )
+
+
+def run(
+  step_fn: EvalStep,
+  params: Any,
+  data: build.Data,
+  mesh: jax.sharding.Mesh,
+  batch_size: int,
+) -> dict[str, float]:
+  """Returns the means over all test images, and how many there were.
+
+  Args:
+    step_fn: of `make_eval_step`.
+    params: of the model.
+    data: whose test split is read.
+    mesh: where the batches go.
+    batch_size: over all devices.
+  """
+  totals = None
+  for batch in _batches(data, mesh, batch_size):
+    sums = step_fn(params, batch)
+    # Summed on the device: fetching would stop the next step from starting.
+    totals = jax.tree.map(jnp.add, totals, sums) if totals else sums
+  totals = {k: float(v) for k, v in jax.device_get(totals).items()}
+  count = totals.pop('examples_test')
+  if not count:
+    raise errors.UserError('None of the test images can be decoded.')
+  skipped = len(data.test) - int(count)
+  if skipped:
+    logging.warning('%d test images were skipped.', skipped)
+  means = {k: v / count for k, v in totals.items()}
+  return {**means, 'examples_test': int(count), 'skipped_test': skipped}
+
+
+def _batches(
+  data: build.Data, mesh: jax.sharding.Mesh, batch_size: int
+) -> Iterator[Batch]:
+  batches = pipeline.eval_batches(
+    data.test,
+    data.eval_transform,
+    batch_size=batch_size,
+    shard=sharding.data_shard(mesh, batch_size),
+    **data.loader,
+  )
+  return sharding.put_batches(batches, mesh, batch_size)
+
+
+def evaluate(
+  config: ml_collections.ConfigDict, workdir: str
+) -> dict[str, float]:
+  """Evaluates the newest checkpoint of a workdir on `config.pp.test`.
+
+  Returns:
+    The metrics, also printed and written to `workdir/evaluation.json`.
+
+  Raises:
+    errors.UserError: if there is no checkpoint, or it does not fit the config.
+  """
+  validate.validate(config)
+  if not (pathlib.Path(workdir) / 'checkpoints').is_dir():
+    raise errors.UserError(
+      f'{workdir} has no checkpoints. Train first, with the same --workdir.'
+    )
+  saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
+  if saver.latest_step is None:
+    raise errors.UserError(
+      f'{workdir} has no whole checkpoint yet. Train first or longer.'
+    )
+  mesh = sharding.make_mesh(**config.mesh)
+  data = build.data(config)
+  model = build.model(config, len(data.class_names))
+  tx, _ = build.optimizer(config)
+  like = build.abstract_state(model, tx, data.image_shape, mesh)
+  state = saver.restore(like)
+  saver.close()
+  step_fn = make_eval_step(config, model, data)
+  metrics = run(step_fn, state.params, data, mesh, config.batch_eval)
+  metrics = {'step': int(state.step), **metrics}
+  if jax.process_index() == 0:
+    text = json.dumps(metrics, indent=2)
+    (pathlib.Path(workdir) / 'evaluation.json').write_text(text + '\n')
+    print(text)
+  return metrics

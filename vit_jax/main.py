@@ -1,0 +1,119 @@
+"""Trains or evaluates what a config says.
+
+python -m vit_jax.main --config=configs/digits.py --workdir=/tmp/digits
+"""
+
+from collections.abc import Sequence
+import logging as python_logging
+import os
+import pathlib
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+import jax
+from ml_collections import config_flags
+
+from vit_jax import errors
+from vit_jax import evaluate
+from vit_jax import train
+
+_CONFIG = config_flags.DEFINE_config_file(
+  'config', None, 'Run file, see configs/.', lock_config=True
+)
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder for checkpoints, metrics and the artifact.'
+)
+_DISTRIBUTED = flags.DEFINE_enum(
+  'distributed',
+  'auto',
+  ['auto', 'on', 'off'],
+  'Whether to run with the other hosts of a cluster; auto: where one is seen.',
+)
+
+_TRAINERS = {
+  'train': train.train_and_evaluate,
+  'evaluate': evaluate.evaluate,
+}
+
+# Set by JAX's users, TPU pods, Slurm and Open MPI for jobs of several hosts.
+_CLUSTER_VARIABLES = ('JAX_COORDINATOR_ADDRESS', 'COORDINATOR_ADDRESS')
+_CLUSTER_SIZES = ('SLURM_NTASKS', 'OMPI_COMM_WORLD_SIZE')
+
+
+def is_cluster(environment: dict[str, str]) -> bool:
+  """Whether the environment is that of one of several hosts."""
+  if any(environment.get(name) for name in _CLUSTER_VARIABLES):
+    return True
+  if any(int(environment.get(name) or 1) > 1 for name in _CLUSTER_SIZES):
+    return True
+  return ',' in environment.get('TPU_WORKER_HOSTNAMES', '')
+
+
+def start_distributed(mode: str) -> None:
+  """Joins the other hosts where they are seen or asked for."""
+  if mode == 'on' or (mode == 'auto' and is_cluster(dict(os.environ))):
+    jax.distributed.initialize(
+      num_processes=_int(os.environ.get('JAX_NUM_PROCESSES')),
+      process_id=_int(os.environ.get('JAX_PROCESS_ID')),
+    )
+
+
+def _int(text: str | None) -> int | None:
+  return int(text) if text else None
+
+
+def run() -> None:
+  """Runs the trainer that the config names."""
+  start_distributed(_DISTRIBUTED.value)
+  config, workdir = _CONFIG.value, _WORKDIR.value
+  if config.trainer not in _TRAINERS:
+    raise errors.UserError(
+      f'config.trainer is {config.trainer!r}, must be one of'
+      f' {", ".join(_TRAINERS)}.'
+    )
+  try:
+    pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
+  except OSError as e:
+    raise errors.UserError(
+      f'--workdir={workdir} cannot be made: {e.strerror}.'
+    ) from e
+  logging.info(
+    'Process %d of %d, devices: %s', jax.process_index(), jax.process_count(),
+    jax.local_devices(),
+  )
+  _TRAINERS[config.trainer](config, workdir)
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  try:
+    run()
+  except errors.UserError as e:
+    logging.debug('Details:', exc_info=True)
+    sys.exit(f'vit_jax: {e}')
+
+
+def parse_flags(argv: Sequence[str]) -> list[str]:
+  """Parses flags; a wrong one gives a line, not a stack trace."""
+  try:
+    return flags.FLAGS(argv)
+  except (AttributeError, KeyError, OSError, TypeError, ValueError) as e:
+    reason = str(e.args[0] if e.args else e).strip().replace('\n', ' ')
+    sys.exit(f'vit_jax: {reason}')
+  except flags.Error as e:
+    sys.exit(f'vit_jax: {e}')
+
+
+def _is_ours(record: python_logging.LogRecord) -> bool:
+  """Keeps the chatter of libraries out of the log, but not their warnings."""
+  folder = str(pathlib.Path(__file__).parent)
+  return record.levelno > logging.INFO or record.pathname.startswith(folder)
+
+
+if __name__ == '__main__':
+  flags.mark_flags_as_required(['config', 'workdir'])
+  logging.set_verbosity(logging.INFO)
+  logging.get_absl_handler().python_handler.addFilter(_is_ours)
+  app.run(main, flags_parser=parse_flags)

@@ -1,0 +1,120 @@
+"""Where numbers go: TensorBoard, `metrics.jsonl`, a progress bar and the log."""
+
+import json
+import os
+import pathlib
+import sys
+import time
+from typing import Self
+
+from absl import logging
+import jax
+import tensorboardX
+import tqdm
+
+_JSONL = 'metrics.jsonl'
+
+
+class Writer:
+  """Writes numbers of a step, on process 0 only."""
+
+  def __init__(self, workdir: os.PathLike | str, first_step: int):
+    """Opens the files; lines of steps that will be run again are removed."""
+    self._enabled = jax.process_index() == 0
+    if not self._enabled:
+      return
+    workdir = pathlib.Path(workdir)
+    self._path = workdir / _JSONL
+    self._drop_from(first_step)
+    self._file = open(self._path, 'a', encoding='utf-8')
+    self._board = tensorboardX.SummaryWriter(
+      str(workdir), purge_step=first_step, flush_secs=10
+    )
+
+  def _drop_from(self, first_step: int) -> None:
+    if not self._path.exists():
+      return
+    lines = []
+    for line in self._path.read_text(encoding='utf-8').splitlines():
+      try:
+        row = json.loads(line)
+      except ValueError:  # The last line of a killed run may be cut.
+        continue
+      if row['step'] < first_step:
+        lines.append(line + '\n')
+    temporary = self._path.with_suffix('.tmp')
+    temporary.write_text(''.join(lines), encoding='utf-8')
+    os.replace(temporary, self._path)
+
+  def write(self, step: int, values: dict[str, float]) -> None:
+    """Writes one line and one point a curve."""
+    if not self._enabled:
+      return
+    self._file.write(json.dumps({'step': step, **values}) + '\n')
+    self._file.flush()
+    for name, value in values.items():
+      self._board.add_scalar(name, value, step)
+    text = ', '.join(f'{name}: {value:.5g}' for name, value in values.items())
+    logging.info('Step %d: %s', step, text)
+
+  def close(self) -> None:
+    """Flushes the files."""
+    if self._enabled:
+      self._file.close()
+      self._board.close()
+
+
+class Progress:
+  """A progress bar with ETA on terminals, and the speed of training."""
+
+  def __init__(
+    self,
+    first_step: int,
+    total_steps: int,
+    batch_size: int,
+    flops_per_image: float,
+    peak_flops: float | None,
+  ):
+    self._bar = tqdm.tqdm(
+      total=total_steps,
+      initial=first_step,
+      unit='step',
+      disable=jax.process_index() > 0 or not sys.stderr.isatty(),
+    )
+    self._batch_size = batch_size
+    self._flops_per_image = flops_per_image
+    self._peak_flops = peak_flops
+    self._start, self._steps = time.perf_counter(), 0
+
+  def __enter__(self) -> Self:
+    return self
+
+  def __exit__(self, *unused_error) -> None:
+    self._bar.close()
+
+  def update(self) -> None:
+    """Counts a step."""
+    self._bar.update()
+    self._steps += 1
+
+  def speed(self) -> dict[str, float]:
+    """Returns images/s since the last call, in all and per device, and MFU."""
+    seconds = time.perf_counter() - self._start
+    images = self._steps * self._batch_size / seconds
+    self.reset()
+    speed = {
+      'img_sec_train': images,
+      'img_sec_core_train': images / jax.device_count(),
+    }
+    if self._peak_flops:
+      flops = speed['img_sec_core_train'] * self._flops_per_image
+      speed['mfu'] = flops / self._peak_flops
+    return speed
+
+  def reset(self) -> None:
+    """Leaves the time until now out of the next speed."""
+    self._start, self._steps = time.perf_counter(), 0
+
+  def show(self, values: dict[str, float]) -> None:
+    """Shows values behind the bar."""
+    self._bar.set_postfix({k: f'{v:.4g}' for k, v in values.items()})

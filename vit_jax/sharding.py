@@ -1,0 +1,135 @@
+"""One mesh for a laptop and a pod: where parameters and images are.
+
+Axes: `data` splits the batch, `fsdp` the batch and the parameters, `model` the
+heads and the mlp. One device is a mesh of size 1 and the same code.
+"""
+
+from collections.abc import Iterable, Iterator
+import collections
+import math
+import re
+from typing import Any
+
+import jax
+from jax.sharding import AxisType
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+from vit_jax import errors
+
+RULES = (  # First match wins; names are those of the official checkpoints.
+  (r'MlpBlock_\d+/Dense_0/kernel$', P('fsdp', 'model')),
+  (r'MlpBlock_\d+/Dense_1/kernel$', P('model', 'fsdp')),
+  (r'(query|key|value)/kernel$', P('fsdp', 'model', None)),
+  (r'out/kernel$', P('model', None, 'fsdp')),
+  (r'embedding/kernel$', P(None, None, None, 'fsdp')),
+  (r'', P()),
+)
+
+BATCH = P(('data', 'fsdp'))
+
+
+def make_mesh(data: int = -1, fsdp: int = 1, model: int = 1) -> Mesh:
+  """Returns a mesh of all devices, of all hosts.
+
+  Args:
+    data: devices along this axis; one of the three may be -1: the rest.
+    fsdp: likewise.
+    model: likewise.
+
+  Raises:
+    errors.UserError: if their product is not the number of devices.
+  """
+  sizes, total = [data, fsdp, model], jax.device_count()
+  if sizes.count(-1) == 1:
+    known = -math.prod(sizes)
+    sizes = [total // known if s == -1 else s for s in sizes]
+  if math.prod(sizes) != total or min(sizes) < 1:
+    raise errors.UserError(
+      f'config.mesh is data={data}, fsdp={fsdp}, model={model}, whose product'
+      f' must be the {total} devices there are; one may be -1, the rest.'
+    )
+  # Linen needs axes whose sharding the compiler propagates.
+  return jax.make_mesh(
+    tuple(sizes), ('data', 'fsdp', 'model'), axis_types=(AxisType.Auto,) * 3
+  )
+
+
+def state_shardings(mesh: Mesh, state: Any) -> Any:
+  """Returns a NamedSharding for each array, by `RULES`.
+
+  Optimizer states are matched too: their names end as the parameters' do. A
+  dimension that its axis does not divide is replicated.
+  """
+
+  def sharding(path: tuple[Any, ...], x: Any) -> NamedSharding:
+    name = jax.tree_util.keystr(path, simple=True, separator='/')
+    spec = next(spec for pattern, spec in RULES if re.search(pattern, name))
+    axes = [
+      axis if axis and x.shape[i] % mesh.shape[axis] == 0 else None
+      for i, axis in enumerate(spec)
+    ]
+    return NamedSharding(mesh, P(*axes))
+
+  return jax.tree_util.tree_map_with_path(sharding, state)
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+  """Returns how a batch is split: its first axis, over `data` and `fsdp`."""
+  return NamedSharding(mesh, BATCH)
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+  """Returns the sharding of what every device holds."""
+  return NamedSharding(mesh, P())
+
+
+def _rows(mesh: Mesh, batch_size: int) -> dict[int, tuple[int, ...]]:
+  """Returns, by process, the first rows of the parts of a batch it holds."""
+  rows = collections.defaultdict(set)
+  indices = batch_sharding(mesh).devices_indices_map((batch_size,))
+  for device, (index,) in indices.items():
+    rows[device.process_index].add(index.start or 0)
+  return {process: tuple(sorted(r)) for process, r in rows.items()}
+
+
+def data_shard(mesh: Mesh, batch_size: int) -> tuple[int, int]:
+  """Returns (index, count): which part of each batch this host reads.
+
+  Raises:
+    errors.UserError: if the batch cannot be split over the devices.
+  """
+  parts = mesh.shape['data'] * mesh.shape['fsdp']
+  if batch_size % parts:
+    raise errors.UserError(
+      f'A batch of {batch_size} cannot be split over {parts} devices. Choose a'
+      f' multiple of {parts}.'
+    )
+  rows = _rows(mesh, batch_size)
+  # Hosts that hold the same rows (the `model` axis between them) read the same.
+  groups = sorted(set(rows.values()))
+  return groups.index(rows[jax.process_index()]), len(groups)
+
+
+def put_batches(
+  batches: Iterable[dict[str, np.ndarray]], mesh: Mesh, batch_size: int
+) -> Iterator[dict[str, jax.Array]]:
+  """Makes global arrays [batch_size, ...] of the parts that each host read."""
+  sharding = batch_sharding(mesh)
+  rows = _rows(mesh, batch_size)[jax.process_index()]
+  offsets = {row: i for i, row in enumerate(rows)}
+
+  def put(x: np.ndarray) -> jax.Array:
+    size = len(x) // len(rows)
+
+    def part(index: tuple[slice, ...]) -> np.ndarray:
+      start = offsets[index[0].start or 0] * size
+      return x[start : start + size]
+
+    shape = (batch_size, *x.shape[1:])
+    return jax.make_array_from_callback(shape, sharding, part)
+
+  for batch in batches:
+    yield jax.tree.map(put, batch)

@@ -1,0 +1,92 @@
+"""The state of a training run, and its checkpoints in the workdir."""
+
+import os
+import pathlib
+from typing import Any
+
+from absl import logging
+from flax import struct
+import jax
+import orbax.checkpoint as ocp
+
+from vit_jax import errors
+
+_policies = ocp.checkpoint_managers
+
+BEST_METRIC = 'accuracy_test'
+
+
+@struct.dataclass
+class TrainState:
+  """What a step changes, and all that it changes."""
+
+  step: jax.Array
+  params: Any
+  opt_state: Any
+
+
+class Saver:
+  """Saves in the background; keeps the newest checkpoints and the best one.
+
+  A checkpoint appears under its own name only when it is whole.
+  """
+
+  def __init__(self, workdir: os.PathLike | str, keep: int = 2):
+    keep_best = _policies.BestN(
+      get_metric_fn=lambda metrics: metrics[BEST_METRIC],
+      n=1,
+      keep_checkpoints_without_metrics=False,
+    )
+    self._directory = pathlib.Path(workdir).resolve() / 'checkpoints'
+    self._manager = ocp.CheckpointManager(
+      self._directory,
+      options=ocp.CheckpointManagerOptions(
+        preservation_policy=_policies.AnyPreservationPolicy(
+          [_policies.LatestN(keep), keep_best]
+        ),
+        cleanup_tmp_directories=True,
+      ),
+    )
+
+  @property
+  def latest_step(self) -> int | None:
+    """The step of the newest checkpoint; None if there is none."""
+    return self._manager.latest_step()
+
+  def save(
+    self, state: TrainState, metrics: dict[str, float] | None = None
+  ) -> None:
+    """Starts to save; returns as soon as the state may change again."""
+    step = int(state.step)
+    if step == self.latest_step:
+      return
+    metrics = metrics if metrics and BEST_METRIC in metrics else None
+    self._manager.save(
+      step, args=ocp.args.StandardSave(state), metrics=metrics, force=True
+    )
+
+  def restore(self, like: TrainState) -> TrainState:
+    """Returns the newest checkpoint.
+
+    Args:
+      like: shapes, dtypes and shardings wanted, as `jax.ShapeDtypeStruct`.
+
+    Raises:
+      errors.UserError: if it was made with other settings, or is damaged.
+    """
+    step = self.latest_step
+    try:
+      state = self._manager.restore(step, args=ocp.args.StandardRestore(like))
+    except (ValueError, TypeError, KeyError, OSError) as e:
+      first_line = str(e).strip().split('\n')[0]
+      raise errors.UserError(
+        f'{self._directory / str(step)} does not fit this config: {first_line}'
+        f' Use the config it was made with, or another --workdir.'
+      ) from e
+    logging.info('Restored step %d from %s.', step, self._directory)
+    return state
+
+  def close(self) -> None:
+    """Waits until all is saved."""
+    self._manager.wait_until_finished()
+    self._manager.close()

@@ -1,0 +1,303 @@
+"""Training: one jitted step, and the loop around it."""
+
+from collections.abc import Callable
+import functools
+import json
+import pathlib
+import sys
+from typing import Any
+
+from absl import logging
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+import ml_collections
+import numpy as np
+import optax
+
+from vit_jax import artifact
+from vit_jax import build
+from vit_jax import errors
+from vit_jax import evaluate
+from vit_jax import flops
+from vit_jax import losses
+from vit_jax import metrics as metrics_lib
+from vit_jax import models
+from vit_jax import preemption
+from vit_jax import sharding
+from vit_jax import state as state_lib
+from vit_jax.configs import common
+from vit_jax.configs import validate
+from vit_jax.data import pipeline
+
+Batch = dict[str, Array]
+LossFn = Callable[[Any, Batch, Key[Array, '']], Float[Array, '']]
+
+# What a run that saved after SIGTERM exits with: 128 + 15, as shells have it.
+EXIT_PREEMPTED = 143
+
+
+def make_loss_fn(
+  model: nn.Module,
+  preprocess: Callable[[Array, Array], Array],
+  loss: str = 'softmax',
+  label_smoothing: float = 0.0,
+) -> LossFn:
+  """Returns `loss_fn(params, batch, key)`, the mean loss of a batch.
+
+  Args:
+    model: the module.
+    preprocess: `(key, images)` to float32 images in [-1, 1].
+    loss: name in `losses.LOSSES`.
+    label_smoothing: part of the target that all classes share.
+  """
+
+  def loss_fn(params, batch, key):
+    augment_key, dropout_key = jax.random.split(key)
+    logits = model.apply(
+      {'params': params},
+      preprocess(augment_key, batch['image']),
+      train=True,
+      rngs={'dropout': dropout_key},
+    )
+    values = losses.LOSSES[loss](logits, batch['label'], label_smoothing)
+    return jnp.mean(values)
+
+  return loss_fn
+
+
+def accumulate_gradient(
+  loss_fn: LossFn, params: Any, batch: Batch, key: Array, accum_steps: int
+) -> tuple[Array, Any]:
+  """Returns the mean loss and gradient, computed in `accum_steps` parts."""
+  grad_fn = jax.value_and_grad(loss_fn)
+  if accum_steps == 1:
+    return grad_fn(params, batch, key)
+
+  def split(x: Array) -> Array:
+    # Strided parts: each has rows of every device, so that nothing moves.
+    return x.reshape(-1, accum_steps, *x.shape[1:]).swapaxes(0, 1)
+
+  def body(total, part):
+    index, micro_batch = part
+    value = grad_fn(params, micro_batch, jax.random.fold_in(key, index))
+    return jax.tree.map(jnp.add, total, value), None
+
+  zeros = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+  parts = (jnp.arange(accum_steps), jax.tree.map(split, batch))
+  total, _ = jax.lax.scan(body, zeros, parts)
+  return jax.tree.map(lambda x: x / accum_steps, total)
+
+
+def train_step(
+  state: state_lib.TrainState,
+  batch: Batch,
+  key: Array,
+  *,
+  loss_fn: LossFn,
+  tx: optax.GradientTransformation,
+  accum_steps: int = 1,
+) -> tuple[state_lib.TrainState, dict[str, Array]]:
+  """One update; returns the new state and metrics of this step."""
+  # The key depends on the step alone, so a resumed run repeats exactly.
+  step_key = jax.random.fold_in(key, state.step)
+  loss, grads = accumulate_gradient(
+    loss_fn, state.params, batch, step_key, accum_steps
+  )
+  updates, opt_state = tx.update(grads, state.opt_state, state.params)
+  params = optax.apply_updates(state.params, updates)
+  metrics = {'train_loss': loss, 'grad_norm': optax.tree.norm(grads)}
+  return state_lib.TrainState(state.step + 1, params, opt_state), metrics
+
+
+def make_train_step(
+  config: ml_collections.ConfigDict,
+  model: nn.Module,
+  data: build.Data,
+  tx: optax.GradientTransformation,
+  like: state_lib.TrainState,
+  mesh: jax.sharding.Mesh,
+) -> Callable[..., tuple[state_lib.TrainState, dict[str, Array]]]:
+  """Returns `train_step` of a config, jitted; it consumes the old state."""
+  loss_fn = make_loss_fn(
+    model, data.preprocess.train, config.loss, config.label_smoothing
+  )
+  step = functools.partial(
+    train_step, loss_fn=loss_fn, tx=tx, accum_steps=config.accum_steps
+  )
+  shardings = jax.tree.map(lambda x: x.sharding, like)
+  return jax.jit(
+    step,
+    donate_argnums=0,
+    out_shardings=(shardings, sharding.replicated(mesh)),
+  )
+
+
+def train_and_evaluate(
+  config: ml_collections.ConfigDict, workdir: str
+) -> state_lib.TrainState:
+  """Trains, evaluates, saves; goes on from the newest checkpoint if there is.
+
+  Args:
+    config: see `configs.common`.
+    workdir: folder for checkpoints, metrics and, at the end, `artifact/`.
+
+  Returns:
+    The last state.
+
+  Raises:
+    errors.UserError: if a setting or a file is wrong, or the loss not finite.
+    SystemExit: after SIGTERM, the state being saved.
+  """
+  validate.validate(config)
+  mesh = sharding.make_mesh(**config.mesh)
+  shard = sharding.data_shard(mesh, config.batch // config.accum_steps)
+  data = build.data(config)
+  model = build.model(config, len(data.class_names))
+  tx, schedule = build.optimizer(config)
+  like = build.abstract_state(model, tx, data.image_shape, mesh)
+  saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
+  if saver.latest_step is None:
+    state = build.initial_state(config, model, tx, like, data.image_shape)
+  else:
+    state = saver.restore(like)
+  first_step = int(state.step)
+  _describe(config, like.params, data, workdir, first_step)
+
+  step_fn = make_train_step(config, model, data, tx, like, mesh)
+  eval_step = evaluate.make_eval_step(config, model, data)
+  eval_fn = functools.partial(
+    evaluate.run, eval_step, data=data, mesh=mesh, batch_size=config.batch_eval
+  )
+  batches = sharding.put_batches(
+    pipeline.train_batches(
+      data.train,
+      data.train_transform,
+      batch_size=config.batch,
+      seed=config.seed,
+      first_step=first_step,
+      shard=shard,
+      **data.loader,
+    ),
+    mesh,
+    config.batch,
+  )
+  writer = metrics_lib.Writer(workdir, first_step + 1)
+  state, test_metrics = _loop(
+    config, state, step_fn, eval_fn, batches, schedule, saver, writer,
+    _progress(config, data, first_step),
+  )
+  if test_metrics is None:  # The run had ended before.
+    test_metrics = eval_fn(state.params)
+  _finish(config, state, data, test_metrics, workdir)
+  writer.close()
+  return state
+
+
+def _loop(
+  config, state, step_fn, eval_fn, batches, schedule, saver, writer, progress
+):
+  """Runs the remaining steps; returns the state and the last test metrics."""
+  key = jax.random.key(config.seed)
+  test_metrics = None
+  due = functools.partial(_due, last=config.total_steps)
+  try:
+    with preemption.Preemption() as preempted, progress:
+      for step in range(int(state.step) + 1, config.total_steps + 1):
+        state, metrics = step_fn(state, next(batches), key)
+        progress.update()
+        if due(step, config.progress_every):
+          metrics = _check_finite(metrics, step, saver)
+          metrics['lr'] = float(schedule(step - 1))
+          progress.show(metrics)
+          writer.write(step, {**metrics, **progress.speed()})
+        new_metrics = None
+        if due(step, config.eval_every):
+          test_metrics = new_metrics = eval_fn(state.params)
+          writer.write(step, test_metrics)
+          progress.reset()
+        stop = preempted.requested(step)
+        if due(step, config.checkpoint_every) or stop:
+          _check_finite(metrics, step, saver)
+          saver.save(state, new_metrics)
+          progress.reset()
+        if stop:
+          logging.warning('Saved step %d: the same command goes on.', step)
+          sys.exit(EXIT_PREEMPTED)
+  finally:
+    saver.close()
+  return state, test_metrics
+
+
+def _due(step: int, every: int, *, last: int) -> bool:
+  return every > 0 and (step % every == 0 or step == last)
+
+
+def _check_finite(
+  metrics: dict[str, Any], step: int, saver: state_lib.Saver
+) -> dict[str, float]:
+  """Fetches metrics; raises `errors.UserError` if one is not a number."""
+  values = {k: float(v) for k, v in metrics.items()}
+  if not np.all(np.isfinite(list(values.values()))):
+    raise errors.UserError(
+      f'Training diverged: at step {step} {values}. The last good checkpoint is'
+      f' of step {saver.latest_step}. Try a lower config.base_lr, more'
+      f' config.warmup_steps or a smaller config.grad_norm_clip.'
+    )
+  return values
+
+
+def _describe(config, params, data, workdir, first_step) -> None:
+  """Logs the model and writes the config, on process 0."""
+  if jax.process_index():
+    return
+  cost = flops.forward_flops(
+    config.model, data.image_shape, len(data.class_names)
+  )
+  logging.info(
+    '%s\nForward pass: %.4g GFLOP an image.',
+    models.parameter_table(params), cost / 1e9,
+  )
+  path = pathlib.Path(workdir) / 'config.json'
+  text = config.to_json_best_effort(indent=2) + '\n'
+  if first_step and path.exists() and path.read_text() != text:
+    logging.warning('The config differs from that of the run so far.')
+  path.write_text(text, encoding='utf-8')
+
+
+def _progress(config, data, first_step) -> metrics_lib.Progress:
+  return metrics_lib.Progress(
+    first_step,
+    config.total_steps,
+    config.batch,
+    flops.train_flops(config.model, data.image_shape, len(data.class_names)),
+    flops.peak_flops(jax.devices()[0]),
+  )
+
+
+def _finish(config, state, data, test_metrics, workdir) -> None:
+  """Leaves the artifact."""
+  params = artifact.to_numpy(state.params)
+  if data.train.skipped:
+    logging.warning('%d training images were skipped.', len(data.train.skipped))
+  if jax.process_index():
+    return
+  info = {
+    'dataset': config.dataset,
+    'step': int(state.step),
+    'metrics': test_metrics,
+  }
+  path = pathlib.Path(workdir) / 'artifact'
+  artifact.save(
+    path,
+    artifact.Artifact(
+      params=params,
+      model=common.model_kwargs(config),
+      class_names=data.class_names,
+      image_shape=data.image_shape,
+      exif=config.pp.exif,
+      info=json.loads(json.dumps(info)),
+    ),
+  )
+  logging.info('The model is in %s: %s', path, test_metrics)
