@@ -32,6 +32,7 @@ class Artifact:
     class_names: in the order of the logits.
     image_shape: [H, W, C] of the input, which is in [-1, 1].
     exif: whether images are turned upright by their EXIF tag.
+    loss: 'softmax' or 'sigmoid', which makes probabilities of logits.
     info: how it came about; for the reader only.
   """
 
@@ -40,6 +41,7 @@ class Artifact:
   class_names: Sequence[str]
   image_shape: tuple[int, int, int]
   exif: bool = False
+  loss: str = 'softmax'
   info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def module(self) -> nn.Module:
@@ -64,6 +66,7 @@ def save(directory: os.PathLike | str, artifact: Artifact) -> None:
     'image_shape': list(artifact.image_shape),
     'image_range': [-1, 1],
     'exif': artifact.exif,
+    'loss': artifact.loss,
     'info': dict(artifact.info),
   }
   text = json.dumps(config, indent=2) + '\n'
@@ -94,6 +97,7 @@ def load(directory: os.PathLike | str) -> Artifact:
       class_names=labels,
       image_shape=tuple(config['image_shape']),
       exif=config['exif'],
+      loss=config['loss'],
       info=config['info'],
     )
     if len(labels) != config['num_classes']:

@@ -51,9 +51,7 @@ def data(config: ml_collections.ConfigDict) -> Data:
   """Opens the data set; no image is read yet."""
   train, test = (
     pipeline.Decoded(
-      sources.get_source(
-        config.dataset, split, data_dir=config.tfds_data_dir
-      ),
+      sources.get_source(config.dataset, split, data_dir=config.tfds_data_dir),
       exif=config.pp.exif,
       on_bad_image=config.on_bad_image,
       train=is_train,
@@ -69,7 +67,11 @@ def data(config: ml_collections.ConfigDict) -> Data:
   }
   logging.info(
     '%s: %d images to train on (%s), %d to test (%s), %d classes.',
-    config.dataset, len(train), config.pp.train, len(test), config.pp.test,
+    config.dataset,
+    len(train),
+    config.pp.train,
+    len(test),
+    config.pp.test,
     len(test.source.class_names),
   )
   return Data(

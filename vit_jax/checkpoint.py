@@ -117,7 +117,13 @@ def load(path: os.PathLike | str) -> Params:
   try:
     with np.load(path, allow_pickle=False) as arrays:
       flat = {name: _as_array(arrays[name]) for name in arrays.files}
-  except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as e:
+  except (
+    ValueError,
+    OSError,
+    EOFError,
+    AttributeError,
+    zipfile.BadZipFile,
+  ) as e:
     raise errors.UserError(
       f'{path} is not an .npz checkpoint: it is {_what_it_is(path)}.'
     ) from e

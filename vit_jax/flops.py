@@ -50,7 +50,9 @@ def forward_flops(
   patch = tuple(model_config['patches']['size'])
   rows, columns = models.patch_grid(image_shape[:2], patch)
   num_patches = rows * columns
-  length = num_patches + (model_config['classifier'] in ('token', 'token_unpooled'))
+  length = num_patches + (
+    model_config['classifier'] in ('token', 'token_unpooled')
+  )
   width = model_config['hidden_size']
   transformer = model_config['transformer']
 

@@ -4,17 +4,15 @@ python -m vit_jax.main --config=configs/digits.py --workdir=/tmp/digits
 """
 
 from collections.abc import Sequence
-import logging as python_logging
 import os
 import pathlib
-import sys
 
-from absl import app
 from absl import flags
 from absl import logging
 import jax
 from ml_collections import config_flags
 
+from vit_jax import cli
 from vit_jax import errors
 from vit_jax import evaluate
 from vit_jax import train
@@ -80,7 +78,9 @@ def run() -> None:
       f'--workdir={workdir} cannot be made: {e.strerror}.'
     ) from e
   logging.info(
-    'Process %d of %d, devices: %s', jax.process_index(), jax.process_count(),
+    'Process %d of %d, devices: %s',
+    jax.process_index(),
+    jax.process_count(),
     jax.local_devices(),
   )
   _TRAINERS[config.trainer](config, workdir)
@@ -88,32 +88,9 @@ def run() -> None:
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  try:
-    run()
-  except errors.UserError as e:
-    logging.debug('Details:', exc_info=True)
-    sys.exit(f'vit_jax: {e}')
-
-
-def parse_flags(argv: Sequence[str]) -> list[str]:
-  """Parses flags; a wrong one gives a line, not a stack trace."""
-  try:
-    return flags.FLAGS(argv)
-  except (AttributeError, KeyError, OSError, TypeError, ValueError) as e:
-    reason = str(e.args[0] if e.args else e).strip().replace('\n', ' ')
-    sys.exit(f'vit_jax: {reason}')
-  except flags.Error as e:
-    sys.exit(f'vit_jax: {e}')
-
-
-def _is_ours(record: python_logging.LogRecord) -> bool:
-  """Keeps the chatter of libraries out of the log, but not their warnings."""
-  folder = str(pathlib.Path(__file__).parent)
-  return record.levelno > logging.INFO or record.pathname.startswith(folder)
+  run()
 
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['config', 'workdir'])
-  logging.set_verbosity(logging.INFO)
-  logging.get_absl_handler().python_handler.addFilter(_is_ours)
-  app.run(main, flags_parser=parse_flags)
+  cli.run(main)

@@ -4,8 +4,8 @@ Axes: `data` splits the batch, `fsdp` the batch and the parameters, `model` the
 heads and the mlp. One device is a mesh of size 1 and the same code.
 """
 
-from collections.abc import Iterable, Iterator
 import collections
+from collections.abc import Iterable, Iterator
 import math
 import re
 from typing import Any

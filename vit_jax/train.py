@@ -185,7 +185,14 @@ def train_and_evaluate(
   )
   writer = metrics_lib.Writer(workdir, first_step + 1)
   state, test_metrics = _loop(
-    config, state, step_fn, eval_fn, batches, schedule, saver, writer,
+    config,
+    state,
+    step_fn,
+    eval_fn,
+    batches,
+    schedule,
+    saver,
+    writer,
     _progress(config, data, first_step),
   )
   if test_metrics is None:  # The run had ended before.
@@ -257,7 +264,8 @@ def _describe(config, params, data, workdir, first_step) -> None:
   )
   logging.info(
     '%s\nForward pass: %.4g GFLOP an image.',
-    models.parameter_table(params), cost / 1e9,
+    models.parameter_table(params),
+    cost / 1e9,
   )
   path = pathlib.Path(workdir) / 'config.json'
   text = config.to_json_best_effort(indent=2) + '\n'
@@ -297,6 +305,7 @@ def _finish(config, state, data, test_metrics, workdir) -> None:
       class_names=data.class_names,
       image_shape=data.image_shape,
       exif=config.pp.exif,
+      loss=config.loss,
       info=json.loads(json.dumps(info)),
     ),
   )

@@ -38,8 +38,9 @@ def sample_area_crops(
   """
   ratio_key, height_key, top_key, left_key = jax.random.split(key, 4)
   smallest, largest = area[0] * height * width, area[1] * height * width
-  ratio = jax.random.uniform(ratio_key, (num, _ATTEMPTS), minval=_RATIO[0],
-                             maxval=_RATIO[1])
+  ratio = jax.random.uniform(
+    ratio_key, (num, _ATTEMPTS), minval=_RATIO[0], maxval=_RATIO[1]
+  )
   max_h = jnp.minimum(jnp.round(jnp.sqrt(largest / ratio)), height)
   too_wide = jnp.round(max_h * ratio) > width
   max_h = jnp.where(too_wide, jnp.floor((width + 0.5) / ratio), max_h)

@@ -6,9 +6,11 @@ python -m vit_jax.data.prepare oxford_flowers102
 
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 import tensorflow_datasets as tfds
+
+from vit_jax import cli
+from vit_jax import errors
 
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where to put it; default: ~/tensorflow_datasets.'
@@ -22,9 +24,7 @@ def prepare(
   dataset: str, data_dir: str | None = None, manual_dir: str | None = None
 ) -> str:
   """Downloads and converts a data set; returns the folder it is in."""
-  builder = tfds.builder(
-    dataset, data_dir=data_dir, file_format='array_record'
-  )
+  builder = tfds.builder(dataset, data_dir=data_dir, file_format='array_record')
   builder.download_and_prepare(
     download_config=tfds.download.DownloadConfig(manual_dir=manual_dir)
   )
@@ -33,10 +33,10 @@ def prepare(
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) < 2:
-    raise app.UsageError('Name at least one data set.')
+    raise errors.UserError('Name at least one data set.')
   for dataset in argv[1:]:
     print(prepare(dataset, _DATA_DIR.value, _MANUAL_DIR.value))
 
 
 if __name__ == '__main__':
-  app.run(main)
+  cli.run(main)

@@ -123,6 +123,11 @@ def get_source(
   Raises:
     errors.UserError: if there is no such data set or split, or it is empty.
   """
+  root = pathlib.Path(data_dir or os.path.expanduser('~/tensorflow_datasets'))
+  if dataset == 'digits':
+    return _array_source(*_digits(), split, dataset)
+  if dataset in cifar.NAMES:
+    return _array_source(*cifar.load(dataset, root), split, dataset)
   if os.path.isdir(dataset):
     return _folder_source(pathlib.Path(dataset), split)
   if not dataset or os.sep in dataset or dataset.startswith('.'):
@@ -130,11 +135,6 @@ def get_source(
       f'config.dataset is {dataset!r}, which is no folder here. Give a folder'
       f' with train/<class>/<image> and test/<class>/<image>, or a name.'
     )
-  root = pathlib.Path(data_dir or os.path.expanduser('~/tensorflow_datasets'))
-  if dataset == 'digits':
-    return _array_source(*_digits(), split, dataset)
-  if dataset in cifar.NAMES:
-    return _array_source(*cifar.load(dataset, root), split, dataset)
   return _tfds_source(dataset, split, root)
 
 
@@ -272,9 +272,7 @@ def _shuffled(
 
 
 @functools.cache
-def _tfds_builder(
-  dataset: str, root: pathlib.Path
-) -> tfds.core.DatasetBuilder:
+def _tfds_builder(dataset: str, root: pathlib.Path) -> tfds.core.DatasetBuilder:
   missing = (
     f'Prepare it once, with `pip install vit_jax[prepare]`, by:'
     f' python -m vit_jax.data.prepare {dataset} --data_dir={root}'

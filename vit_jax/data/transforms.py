@@ -59,9 +59,7 @@ def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
   return image.reshape(*image.shape[:2], channels)
 
 
-def resize(
-  image: Image, size: tuple[int, int]
-) -> Float32[np.ndarray, 'h w C']:
+def resize(image: Image, size: tuple[int, int]) -> Float32[np.ndarray, 'h w C']:
   """Resizes as `tf.image.resize`: bilinear, half-pixel centres, no antialias.
 
   Args:

@@ -1,0 +1,28 @@
+"""Fine-tunes a released ViT on a folder of images.
+
+python -m vit_jax.main --config=configs/folder.py:b16,/path/to/data \
+  --workdir=/tmp/folder
+
+The folder looks like {train,test}/<class>/<image>. A folder that has no test
+images gives some of its own: --config.pp.train='train[:90%]' and
+--config.pp.test='train[90%:]'.
+"""
+
+import ml_collections
+
+from vit_jax.configs import common
+
+
+def get_config(model_folder: str) -> ml_collections.ConfigDict:
+  if ',' not in model_folder:
+    raise ValueError(
+      f'configs/folder.py needs a model and a folder,'
+      f' folder.py:b16,/path/to/data say, not {model_folder!r}.'
+    )
+  model, folder = model_folder.split(',', 1)
+  config = common.with_dataset(common.get_config(), folder)
+  config = common.with_model(config, model)
+  config.pp.crop = 384
+  config.total_steps = 500
+  config.warmup_steps = 100
+  return config

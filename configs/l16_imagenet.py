@@ -1,0 +1,14 @@
+"""Fine-tunes ViT-L/16 (ImageNet-21k) on ImageNet at 384 px.
+
+python -m vit_jax.main --config=configs/l16_imagenet.py --workdir=/tmp/l16_imagenet
+"""
+
+import ml_collections
+
+from vit_jax.configs import common
+
+
+def get_config() -> ml_collections.ConfigDict:
+  config = common.with_dataset(common.get_config(), 'imagenet2012')
+  config = common.with_model(config, 'l16')
+  return config

@@ -1,0 +1,61 @@
+"""The vit_jax package; the settings of tools are in pyproject.toml."""
+
+import pathlib
+import re
+
+import setuptools
+
+_ROOT = pathlib.Path(__file__).parent
+_VERSION = re.search(
+  r"__version__ = '(.+)'", (_ROOT / 'vit_jax' / '__init__.py').read_text()
+)[1]
+
+# Lower bounds are the oldest versions the tests pass with, upper bounds the
+# next versions that may break them.
+_REQUIRES = [
+  'absl-py>=2.3,<3',  # Flags and logs, as ml_collections wants them.
+  'array-record>=0.8.3,<0.9',  # Random access to TFDS data.
+  'flax>=0.12,<0.13',
+  'grain>=0.2.15,<0.3',  # Deterministic, sharded, resumable input.
+  'jax>=0.10,<0.13',
+  'jaxtyping>=0.3.2,<0.4',  # Shapes in signatures.
+  'ml-collections>=1.1,<2',  # Run files and their overrides.
+  'numpy>=2.1,<3',
+  'opencv-python-headless>=4.12,<6',  # The official resize, PNG, WebP, BMP.
+  'optax>=0.2.6,<0.3',
+  'orbax-checkpoint>=0.11.36,<0.13',  # Asynchronous checkpoints, any mesh.
+  'scikit-learn>=1.7,<2',  # The bundled digits.
+  'scipy>=1.15,<2',  # The official resize of position embeddings.
+  'simplejpeg>=1.8.2,<2',  # The official JPEG pixels, fast.
+  'tensorboardX>=2.6.4,<3',  # TensorBoard files without TensorFlow.
+  'tensorflow-datasets>=4.9.9,<5',
+  'tqdm>=4.67,<5',  # Progress bars.
+]
+
+_TEST = [
+  'beartype>=0.22,<0.24',  # Checks the jaxtyping annotations in tests.
+  'importlib_resources>=6,<8',  # TFDS imports it to write a data set.
+  'pytest>=8.4,<10',
+]
+
+setuptools.setup(
+  name='vit_jax',
+  version=_VERSION,
+  description='Vision Transformers in JAX and Flax',
+  long_description=(_ROOT / 'README.md').read_text(encoding='utf-8'),
+  long_description_content_type='text/markdown',
+  license='Apache-2.0',
+  packages=setuptools.find_packages(include=['vit_jax', 'vit_jax.*']),
+  python_requires='>=3.11',
+  install_requires=_REQUIRES,
+  extras_require={
+    'cuda': ['jax[cuda13]>=0.10,<0.13'],
+    'tpu': ['jax[tpu]>=0.10,<0.13'],
+    'prepare': [  # Only to prepare catalogue data sets once.
+      'importlib_resources>=6,<8',
+      'tensorflow>=2.20,<3',
+    ],
+    'test': _TEST,
+    'dev': [*_TEST, 'pre-commit>=4,<5', 'ruff==0.17.5'],
+  },
+)

@@ -1,0 +1,52 @@
+"""What the command lines share: a mistake gives one clear line, no trace."""
+
+from collections.abc import Callable, Sequence
+import logging as python_logging
+import pathlib
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from vit_jax import errors
+
+
+def run(main: Callable[[Sequence[str]], None]) -> None:
+  """Runs `main` with the arguments that are no flags.
+
+  Exits with 1 and the message alone on `errors.UserError`; `--v=1` shows where
+  it came from.
+  """
+
+  def guarded(argv: Sequence[str]) -> None:
+    try:
+      main(argv)
+    except errors.UserError as e:
+      logging.debug('Details:', exc_info=True)
+      sys.exit(f'{_program()}: {e}')
+
+  logging.set_verbosity(logging.INFO)
+  logging.get_absl_handler().python_handler.addFilter(_is_ours)
+  app.run(guarded, flags_parser=_parse_flags)
+
+
+def _program() -> str:
+  return f'vit_jax.{pathlib.Path(sys.argv[0]).stem}'
+
+
+def _parse_flags(argv: Sequence[str]) -> list[str]:
+  try:
+    return flags.FLAGS(argv)
+  except (AttributeError, KeyError, OSError, TypeError, ValueError) as e:
+    # What ml_collections and run files raise at names and values they refuse.
+    reason = str(e.args[0] if e.args else e).strip().replace('\n', ' ')
+    sys.exit(f'{_program()}: {reason}')
+  except flags.Error as e:
+    sys.exit(f'{_program()}: {e}')
+
+
+def _is_ours(record: python_logging.LogRecord) -> bool:
+  """Keeps the chatter of libraries out of the log, but not their warnings."""
+  folder = str(pathlib.Path(__file__).parent)
+  return record.levelno > logging.INFO or record.pathname.startswith(folder)
