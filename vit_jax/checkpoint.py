@@ -14,6 +14,7 @@ import scipy.ndimage
 
 from vit_jax import download
 from vit_jax import errors
+from vit_jax.configs import models as model_configs
 
 Params = dict[str, Any]
 
@@ -182,7 +183,7 @@ def load_pretrained(
   *,
   pretrained_path: os.PathLike | str,
   init_params: Mapping[str, Any],
-  model_config: Mapping[str, Any],
+  model_config: model_configs.ModelConfig,
   grid: tuple[int, int] | None = None,
   pretrained_grid: tuple[int, int] | None = None,
 ) -> Params:

@@ -1,11 +1,9 @@
 """Floating-point operations of a Vision Transformer, and what devices can do."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import jax
 
 from vit_jax import models
+from vit_jax.configs import models as model_configs
 
 # Dense bfloat16 FLOP/s of one device, from the vendors' data sheets, by the
 # start of `jax.Device.device_kind`; longer names first.
@@ -34,7 +32,7 @@ def peak_flops(device: jax.Device) -> float | None:
 
 
 def forward_flops(
-  model_config: Mapping[str, Any],
+  model_config: model_configs.ModelConfig,
   image_shape: tuple[int, int, int],
   num_classes: int | None,
 ) -> float:
@@ -68,7 +66,7 @@ def forward_flops(
 
 
 def train_flops(
-  model_config: Mapping[str, Any],
+  model_config: model_configs.ModelConfig,
   image_shape: tuple[int, int, int],
   num_classes: int | None,
 ) -> float:

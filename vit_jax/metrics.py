@@ -26,7 +26,6 @@ class Writer:
     workdir = pathlib.Path(workdir)
     self._path = workdir / _JSONL
     self._drop_from(first_step)
-    self._file = open(self._path, 'a', encoding='utf-8')
     self._board = tensorboardX.SummaryWriter(
       str(workdir), purge_step=first_step, flush_secs=10
     )
@@ -50,17 +49,16 @@ class Writer:
     """Writes one line and one point a curve."""
     if not self._enabled:
       return
-    self._file.write(json.dumps({'step': step, **values}) + '\n')
-    self._file.flush()
+    with open(self._path, 'a', encoding='utf-8') as f:
+      f.write(json.dumps({'step': step, **values}) + '\n')
     for name, value in values.items():
       self._board.add_scalar(name, value, step)
     text = ', '.join(f'{name}: {value:.5g}' for name, value in values.items())
     logging.info('Step %d: %s', step, text)
 
   def close(self) -> None:
-    """Flushes the files."""
+    """Flushes the TensorBoard file."""
     if self._enabled:
-      self._file.close()
       self._board.close()
 
 

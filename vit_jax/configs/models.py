@@ -1,8 +1,12 @@
 """The released Vision Transformers, as tables of sizes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import ml_collections
+
+# What configures a model: `MODEL_CONFIGS[name]`, or the same as a dict.
+ModelConfig = Mapping[str, Any] | ml_collections.ConfigDict
 
 _SIZES = {  # width, depth, mlp, heads; Table 1 and arXiv:2106.10270, Table 2.
   'Ti': (192, 12, 768, 3),

@@ -41,11 +41,10 @@ def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
   if channels not in _DECODERS:
     raise ValueError(f'Files decode to 1 or 3 channels, not {channels}.')
   flags, colorspace = _DECODERS[channels]
-  if data[:2] == b'\xff\xd8' and not exif:
-    if simplejpeg.decode_jpeg_header(data)[2] != 'CMYK':
-      return simplejpeg.decode_jpeg(
-        data, colorspace=colorspace, fastdct=True, fastupsample=False
-      )
+  if not exif and _is_jpeg(data):
+    return simplejpeg.decode_jpeg(
+      data, colorspace=colorspace, fastdct=True, fastupsample=False
+    )
   if not exif:
     flags |= cv2.IMREAD_IGNORE_ORIENTATION
   image = None
@@ -57,6 +56,13 @@ def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
   if image is None:
     raise ValueError('no JPEG, PNG, WebP or BMP image')
   return image.reshape(*image.shape[:2], channels)
+
+
+def _is_jpeg(data: bytes) -> bool:
+  if data[:2] != b'\xff\xd8':
+    return False
+  # Of CMYK simplejpeg makes no RGB, OpenCV does.
+  return simplejpeg.decode_jpeg_header(data)[2] != 'CMYK'
 
 
 def resize(image: Image, size: tuple[int, int]) -> Float32[np.ndarray, 'h w C']:

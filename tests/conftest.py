@@ -1,0 +1,84 @@
+"""Checks shapes in signatures while tests run, and helps with golden files."""
+
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from absl import flags
+import jaxtyping
+import numpy as np
+import pytest
+
+# Annotations such as Float[Array, 'B L D'] become checks of every call.
+jaxtyping.install_import_hook('vit_jax', 'beartype.beartype')
+
+# Grain's worker processes ask for absl flags, which tests do not parse.
+flags.FLAGS.mark_as_parsed()
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+GOLDEN = REPOSITORY / 'tests' / 'golden'
+
+
+def golden_json(name: str) -> dict:
+  """Reads `name` of tests/golden, gzipped or not."""
+  path = GOLDEN / name
+  if path.suffix == '.gz':
+    return json.loads(gzip.decompress(path.read_bytes()))
+  return json.loads(path.read_text())
+
+
+def golden_arrays(name: str) -> dict[str, np.ndarray]:
+  """Reads the arrays of `name` in tests/golden."""
+  with np.load(GOLDEN / name) as arrays:
+    return dict(arrays)
+
+
+def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
+  """Starts `python -m args...` in the repository, with so many CPU devices."""
+  return subprocess.Popen(
+    [sys.executable, '-m', *args],
+    cwd=REPOSITORY,
+    env=os.environ
+    | {
+      'JAX_PLATFORMS': 'cpu',
+      'PYTHONPATH': str(REPOSITORY),
+      'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
+    }
+    | environment,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def run(*args: str, **options) -> subprocess.CompletedProcess:
+  """Runs `python -m args...` to its end."""
+  process = start(*args, **options)
+  out, err = process.communicate(timeout=300)
+  return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+@pytest.fixture
+def image_folder(tmp_path):
+  """A folder of 3 classes, 12 training and 5 test images each, of all sizes."""
+  return make_image_folder(tmp_path / 'images')
+
+
+def make_image_folder(root: pathlib.Path) -> pathlib.Path:
+  """Writes JPEG files whose colour tells their class."""
+  import cv2
+
+  rng = np.random.RandomState(0)
+  for split, count in (('train', 12), ('test', 5)):
+    for label, name in enumerate(('blue', 'green', 'red')):
+      folder = root / split / name
+      folder.mkdir(parents=True)
+      for i in range(count):
+        height, width = rng.randint(20, 60, 2)
+        image = rng.randint(0, 80, (height, width, 3), np.uint8)
+        image[..., label] += 120
+        cv2.imwrite(str(folder / f'{i}.jpg'), image)
+  return root

@@ -1,0 +1,331 @@
+"""Official checkpoints in and out, and what is said of files that are not."""
+
+import functools
+import http.server
+import pickle
+import re
+import threading
+
+from conftest import GOLDEN
+from conftest import golden_arrays
+from conftest import golden_json
+import flax.traverse_util
+import jax
+import numpy as np
+import pytest
+
+from vit_jax import checkpoint
+from vit_jax import download
+from vit_jax import errors
+from vit_jax import models
+
+CONFIG = golden_json('index.json')['vit_token']['config']
+TOKEN = GOLDEN / 'vit_token.npz'
+
+
+def init_params(num_classes=5, size=(48, 48), **config):
+  model = models.VisionTransformer(
+    num_classes=num_classes, **CONFIG | config
+  )
+  return models.init_params(model, (*size, 3))
+
+
+def load_pretrained(path=TOKEN, config=CONFIG, **kwargs):
+  kwargs.setdefault('init_params', init_params())
+  return checkpoint.load_pretrained(
+    pretrained_path=path, model_config=config, **kwargs
+  )
+
+
+def flat(params):
+  return flax.traverse_util.flatten_dict(params, sep='/')
+
+
+def test_released_names_become_linen_names():
+  params = {
+    'encoderblock_11': {
+      'LayerNorm_2': {'scale': 1},
+      'MlpBlock_3': {'Dense_0': 2, 'Dense_1': 3},
+      'LayerNorm_0': {'scale': 4},
+      'MultiHeadDotProductAttention_1': {'out': 5},
+    },
+    'Conv_10': 6,
+    'Conv_9': 7,
+  }
+  linen = {
+    'encoderblock_11': {
+      'LayerNorm_1': {'scale': 1},
+      'MlpBlock_0': {'Dense_0': 2, 'Dense_1': 3},
+      'LayerNorm_0': {'scale': 4},
+      'MultiHeadDotProductAttention_0': {'out': 5},
+    },
+    'Conv_1': 6,
+    'Conv_0': 7,
+  }
+  assert checkpoint.to_linen(params) == linen
+  assert checkpoint.to_linen(linen) == linen
+
+
+def test_load_pretrained_equals_the_official_loader():
+  got = flat(load_pretrained())
+  want = golden_arrays('finetune_load_48px_5classes.npz')
+  assert got.keys() == want.keys()
+  for name, x in want.items():
+    np.testing.assert_array_equal(got[name], x, err_msg=name)
+
+
+def test_shapes_of_the_new_model_are_enough():
+  params = init_params()
+  shapes = jax.eval_shape(lambda: params) | {'head': params['head']}
+  got = load_pretrained(init_params=shapes)
+  assert jax.tree.structure(got) == jax.tree.structure(params)
+
+
+@pytest.mark.parametrize('size', [None, 24])
+def test_pre_logits_are_kept_or_dropped(size):
+  config = CONFIG | {'representation_size': size}
+  params = load_pretrained(
+    GOLDEN / 'vit_representation.npz',
+    config,
+    init_params=init_params(size=(32, 32), representation_size=size),
+  )
+  assert ('pre_logits' in params) == (size is not None)
+
+
+def test_headless_model_and_headless_file():
+  params = load_pretrained(init_params=init_params(num_classes=None))
+  assert 'head' not in params
+  config = CONFIG | {'patches': {'size': (16, 16)}}
+  params = load_pretrained(
+    GOLDEN / 'vit_patch16_headless.npz',
+    config,
+    init_params=init_params(size=(64, 64), **config),
+  )
+  assert params['head']['kernel'].shape == (32, 5)
+
+
+def test_position_embeddings_equal_the_official_ones():
+  arrays = golden_arrays('position_embeddings.npz')
+  cases = [name[3:] for name in arrays if name.startswith('in_')]
+  assert len(cases) == 6
+  for case in cases:
+    want = arrays[f'out_{case}']
+    got = checkpoint.interpolate_posembed(
+      arrays[f'in_{case}'], want.shape[1], case.endswith('_1')
+    )
+    np.testing.assert_allclose(got, want, atol=1e-6, err_msg=case)
+
+
+def test_position_embeddings_of_grids_that_are_not_square():
+  # A linear ramp stays one, corner to corner, whatever the grid.
+  rows, columns = np.mgrid[0:1:3j, 0:1:5j]
+  ramp = np.stack([rows, columns], -1).reshape(1, 15, 2)
+  ramp = np.concatenate([np.full((1, 1, 2), 7.0), ramp], axis=1)
+  got = checkpoint.interpolate_posembed(
+    ramp, 1 + 7 * 4, True, grid=(7, 4), old_grid=(3, 5)
+  )
+  rows, columns = np.mgrid[0:1:7j, 0:1:4j]
+  want = np.stack([rows, columns], -1).reshape(1, 28, 2)
+  np.testing.assert_array_equal(got[:, 0], ramp[:, 0])
+  np.testing.assert_allclose(got[:, 1:], want, atol=1e-6)
+  # The same number of patches in another shape is another grid.
+  turned = checkpoint.interpolate_posembed(
+    ramp, 16, True, grid=(5, 3), old_grid=(3, 5)
+  )
+  assert not np.allclose(turned, ramp)
+
+
+def test_position_embeddings_without_a_square_grid_are_refused():
+  with pytest.raises(errors.UserError, match='has 15 position .* square grid'):
+    checkpoint.interpolate_posembed(np.zeros((1, 16, 2)), 26, True)
+  # A file without a class token for a model that has one.
+  with pytest.raises(errors.UserError, match='model.classifier'):
+    load_pretrained(GOLDEN / 'vit_gap.npz')
+
+
+def test_save_and_load_round_trip(tmp_path):
+  params = checkpoint.load(TOKEN)
+  checkpoint.save(params, tmp_path / 'model.npz')
+  again = checkpoint.load(tmp_path / 'model.npz')
+  jax.tree.map(np.testing.assert_array_equal, params, again)
+  assert [p.name for p in tmp_path.iterdir()] == ['model.npz']
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+  path = tmp_path / 'model.npz'
+  path.write_bytes(b'old')
+
+  def fail(*args, **kwargs):
+    raise OSError('disk full')
+
+  monkeypatch.setattr(np, 'savez', fail)
+  with pytest.raises(OSError, match='disk full'):
+    checkpoint.save({'a': np.zeros(3)}, path)
+  assert path.read_bytes() == b'old'
+
+
+def wrong_file(kind):
+  content = TOKEN.read_bytes()
+  return {
+    'empty': b'',
+    'truncated': content[: len(content) // 2],
+    'html': b'<!DOCTYPE html><html>403</html>',
+    'pickle': pickle.dumps({'a': 1}),
+    'lfs': b'version https://git-lfs.github.com/spec/v1\noid sha256:0\n',
+    'safetensors': b'\x10\0\0\0\0\0\0\0{"a": 1}',
+    'text': b'hello',
+  }[kind]
+
+
+@pytest.mark.parametrize(
+  'kind, message',
+  [
+    ('empty', 'an empty file'),
+    ('truncated', r'cut or damaged after \d+ bytes'),
+    ('html', 'an HTML or XML page'),
+    ('pickle', 'a Python pickle, which is never opened'),
+    ('lfs', 'a Git LFS pointer: run `git lfs pull`'),
+    ('safetensors', r'a \.safetensors file'),
+    ('text', "of an unknown kind .*b'hello'"),
+  ],
+)
+def test_a_wrong_file_is_told_what_it_is(tmp_path, kind, message):
+  path = tmp_path / 'model.npz'
+  path.write_bytes(wrong_file(kind))
+  with pytest.raises(errors.UserError, match=f'(?s)model.npz.*{message}'):
+    checkpoint.load(path)
+
+
+def test_arrays_of_objects_are_refused(tmp_path):
+  path = tmp_path / 'model.npz'
+  np.savez(path, a=np.array([{'x': 1}], dtype=object))
+  with pytest.raises(errors.UserError, match='objects that are not arrays'):
+    checkpoint.load(path)
+
+
+def test_bfloat16_arrays_are_read(tmp_path):
+  path = tmp_path / 'model.npz'
+  x = np.arange(4).astype(jax.numpy.bfloat16)
+  np.savez(path, a=x)
+  np.testing.assert_array_equal(checkpoint.load(path)['a'], x)
+
+
+def test_another_variant_is_refused_with_the_arrays_that_differ():
+  with pytest.raises(errors.UserError) as e:
+    load_pretrained(init_params=init_params(hidden_size=64))
+  assert re.search(r'vit_token.npz does not fit golden: \d+ arrays', str(e))
+  assert '(32,), the model wants (64,)' in str(e.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+  with pytest.raises(errors.UserError, match=r'no checkpoint file .*none.npz'):
+    checkpoint.load(tmp_path / 'none.npz')
+  with pytest.raises(errors.UserError) as e:
+    checkpoint.find('my-model', str(tmp_path))
+  assert f'{tmp_path}/my-model.npz is missing' in str(e.value)
+  assert 'config.pretrained=' in str(e.value)
+
+
+class _Server(http.server.BaseHTTPRequestHandler):
+  """Serves `content`; cuts each answer after `limit` bytes; may refuse."""
+
+  content, limit, status, ranges = b'', None, 200, True
+  requests: list  # noqa: RUF012
+
+  def do_GET(self):
+    wanted = self.headers.get('Range')
+    self.requests.append(wanted)
+    if self.status != 200:
+      self.send_error(self.status)
+      return
+    start = 0
+    if wanted and self.ranges:
+      start = int(wanted.removeprefix('bytes=').removesuffix('-'))
+      if start >= len(self.content):
+        self.send_error(416)
+        return
+    body = self.content[start:]
+    self.send_response(206 if start else 200)
+    self.send_header('Content-Length', str(len(body)))
+    self.end_headers()
+    self.wfile.write(body[: self.limit])
+
+  def log_message(self, *args):
+    pass
+
+
+@pytest.fixture
+def server():
+  handler = type('Handler', (_Server,), {'requests': []})
+  with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as httpd:
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    handler.url = f'http://127.0.0.1:{httpd.server_port}'
+    handler.content = TOKEN.read_bytes()
+    yield handler
+    httpd.shutdown()
+
+
+def test_a_cut_download_goes_on_where_it_ended(server, tmp_path):
+  path = tmp_path / 'x' / 'model.npz'
+  server.limit = 100_000
+  with pytest.raises(errors.UserError, match='try again to go on'):
+    download.download(f'{server.url}/model.npz', path)
+  assert not path.exists()
+  download.download(f'{server.url}/model.npz', path)
+  assert path.read_bytes() == server.content
+  assert server.requests == [None, 'bytes=100000-']
+  assert [p.name for p in path.parent.iterdir()] == ['model.npz']
+
+
+def test_a_server_without_ranges_starts_again(server, tmp_path):
+  path = tmp_path / 'model.npz'
+  (tmp_path / 'model.npz.part').write_bytes(b'other')
+  server.ranges = False
+  download.download(f'{server.url}/model.npz', path)
+  assert path.read_bytes() == server.content
+
+
+def test_a_whole_partial_file_is_moved_into_place(server, tmp_path):
+  (tmp_path / 'model.npz.part').write_bytes(server.content)
+  download.download(f'{server.url}/model.npz', tmp_path / 'model.npz')
+  assert (tmp_path / 'model.npz').read_bytes() == server.content
+
+
+def test_a_wrong_checksum_is_refused(server, tmp_path):
+  with pytest.raises(errors.UserError, match='arrived damaged: its SHA-256'):
+    download.download(f'{server.url}/x', tmp_path / 'x', sha256='0' * 64)
+  assert not list(tmp_path.iterdir())
+
+
+def test_released_names_are_downloaded_once(server, tmp_path, monkeypatch):
+  monkeypatch.setattr(
+    checkpoint, 'RELEASED_URLS', {'ViT-B_16': f'{server.url}/ViT-B_16.npz'}
+  )
+  find = functools.partial(checkpoint.find, 'ViT-B_16', str(tmp_path))
+  assert find() == find() == tmp_path / 'ViT-B_16.npz'
+  assert len(server.requests) == 1
+
+
+def test_http_403_says_which_file_to_put_where(server, tmp_path, monkeypatch):
+  monkeypatch.setattr(
+    checkpoint, 'RELEASED_URLS', {'ViT-B_16': f'{server.url}/ViT-B_16.npz'}
+  )
+  server.status = 403
+  with pytest.raises(errors.UserError) as e:
+    checkpoint.find('ViT-B_16', str(tmp_path))
+  for words in ('HTTP 403', f'put it at {tmp_path}', 'pretrained_dir', 'timm'):
+    assert words in str(e.value)
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_bucket_may_be_the_directory(server, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  path = checkpoint.find('ViT-B_16', f'{server.url}/imagenet21k')
+  assert path.resolve() == tmp_path / 'checkpoints' / 'ViT-B_16.npz'
+
+
+def test_gs_addresses_are_mapped():
+  got = download.https_url('gs://vit_models/imagenet21k/ViT-B_16.npz')
+  assert got == (
+    'https://storage.googleapis.com/vit_models/imagenet21k/ViT-B_16.npz'
+  )

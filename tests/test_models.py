@@ -1,0 +1,245 @@
+"""The model equals the official one, and does what that cannot."""
+
+from conftest import GOLDEN
+from conftest import golden_arrays
+from conftest import golden_json
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vit_jax import checkpoint
+from vit_jax import flops
+from vit_jax import models
+from vit_jax.configs import models as model_configs
+
+CASES = golden_json('index.json')
+RELEASED = golden_json('released_models.json.gz')
+
+
+def load_case(name):
+  case = CASES[name]
+  model = models.VisionTransformer(
+    num_classes=case['num_classes'], **case['config']
+  )
+  path = GOLDEN / f'{name}.npz'
+  return model, checkpoint.load(path), golden_arrays(f'{name}.io.npz')
+
+
+def changed(name, **transformer):
+  case = CASES[name]
+  config = case['config'] | {
+    'transformer': case['config']['transformer'] | transformer
+  }
+  return models.VisionTransformer(num_classes=case['num_classes'], **config)
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_equals_official_outputs_in_eval_mode(name):
+  model, params, io = load_case(name)
+  outputs = model.apply({'params': params}, io['inputs'], train=False)
+  np.testing.assert_allclose(outputs, io['outputs'], atol=1e-5)
+
+
+@pytest.mark.parametrize('remat', [False, True])
+def test_equals_official_outputs_in_train_mode(remat):
+  _, params, io = load_case('vit_nonsquare')
+  outputs = changed('vit_nonsquare', remat=remat).apply(
+    {'params': params},
+    io['inputs'],
+    train=True,
+    rngs={'dropout': jax.random.PRNGKey(7)},
+  )
+  np.testing.assert_allclose(outputs, io['outputs_train'], atol=1e-5)
+  assert np.abs(io['outputs_train'] - io['outputs']).max() > 0.01
+
+
+@pytest.mark.parametrize('name', model_configs.MODEL_CONFIGS)
+def test_released_config_names_shapes_and_counts(name):
+  released = RELEASED[name]
+  config = model_configs.MODEL_CONFIGS[name].to_dict()
+  config['patches']['size'] = list(config['patches']['size'])
+  assert config == released['config']
+  model = models.get_model(name, num_classes=1000)
+  params = jax.eval_shape(lambda: models.init_params(model, (224, 224, 3)))
+  flat = flax.traverse_util.flatten_dict(params, sep='/')
+  assert {k: list(v.shape) for k, v in flat.items()} == released['params']
+  count = sum(np.prod(x.shape) for x in flat.values())
+  assert count == released['num_params']
+
+
+def test_every_released_vit_is_there():
+  vits = {
+    name
+    for name, model in RELEASED.items()
+    if 'transformer' in model['config'] and 'resnet' not in model['config']
+  }
+  assert vits == set(model_configs.MODEL_CONFIGS)
+
+
+def test_models_by_short_name():
+  assert model_configs.get_model_config('b16').model_name == 'ViT-B_16'
+  config = model_configs.get_b16_gap_norep_config()
+  assert config == model_configs.get_model_config('b16_gap_norep')
+  with pytest.raises(ValueError, match=r"no model 'b17'.*b16"):
+    model_configs.get_model_config('b17')
+
+
+@pytest.mark.parametrize(
+  'size, patch, channels, tokens',
+  [((30, 41), (8, 8), 3, 16), ((32, 32), (4, 16), 1, 17), ((9, 9), (4, 4), 5, 5)],
+)
+def test_any_size_patch_and_channel_count(size, patch, channels, tokens):
+  model = models.VisionTransformer(
+    num_classes=4, **CASES['vit_token']['config'] | {'patches': {'size': patch}}
+  )
+  params = models.init_params(model, (*size, channels))
+  posemb = params['Transformer']['posembed_input']['pos_embedding']
+  assert posemb.shape == (1, tokens, 32)
+  assert params['embedding']['kernel'].shape == (*patch, channels, 32)
+  images = np.zeros((2, *size, channels), np.float32)
+  assert model.apply({'params': params}, images, train=False).shape == (2, 4)
+
+
+def test_pixels_outside_whole_patches_are_not_read():
+  model, params, io = load_case('vit_nonsquare')
+  images = io['inputs'].copy()
+  images[:, 32:] = 9.0
+  images[:, :, 48:] = 9.0
+  outputs = model.apply({'params': params}, images, train=False)
+  np.testing.assert_allclose(outputs, io['outputs'], atol=1e-5)
+
+
+def test_bfloat16_is_close_and_returns_float32():
+  _, params, io = load_case('vit_token')
+  case = CASES['vit_token']
+  model = models.VisionTransformer(
+    num_classes=10, dtype='bfloat16', **case['config']
+  )
+  outputs = model.apply({'params': params}, io['inputs'], train=False)
+  error = np.abs(outputs - io['outputs']).max()
+  assert outputs.dtype == jnp.float32
+  assert 1e-6 < error < 0.05 * np.abs(io['outputs']).max()
+
+
+def test_layer_norm_epsilon_and_exact_gelu_change_the_outputs():
+  _, params, io = load_case('vit_token')
+  for setting in ({'layer_norm_epsilon': 1e-2}, {'exact_gelu': True}):
+    model = changed('vit_token', **setting)
+    outputs = model.apply({'params': params}, io['inputs'], train=False)
+    assert 1e-6 < np.abs(outputs - io['outputs']).max() < 0.5
+
+
+def test_exact_gelu_is_the_error_function():
+  block = models.MlpBlock(mlp_dim=1, dropout_rate=0.0, exact_gelu=True)
+  one = jnp.ones((1, 1))
+  params = {
+    'Dense_0': {'kernel': one, 'bias': jnp.zeros(1)},
+    'Dense_1': {'kernel': one, 'bias': jnp.zeros(1)},
+  }
+  x = jnp.array([-1.5, 0.3, 2.0]).reshape(3, 1, 1)
+  y = block.apply({'params': params}, x, deterministic=True)
+  want = x * (1 + jax.scipy.special.erf(x / np.sqrt(2))) / 2
+  np.testing.assert_allclose(y, want, atol=1e-6)
+
+
+def test_stochastic_depth_drops_whole_branches_of_single_images():
+  block = models.Encoder1DBlock(
+    mlp_dim=8,
+    num_heads=2,
+    dropout_rate=0.0,
+    attention_dropout_rate=0.0,
+    stochastic_depth_rate=0.5,
+  )
+  x = jax.random.normal(jax.random.key(0), (64, 3, 8))
+  params = block.init(jax.random.key(1), x, deterministic=True)
+  y = block.apply(
+    params, x, deterministic=False, rngs={'dropout': jax.random.key(2)}
+  )
+  untouched = np.all(np.asarray(x == y), axis=(1, 2))
+  # Both branches are dropped for a quarter of the images, tokens together.
+  assert 4 <= untouched.sum() <= 32
+  assert np.all(np.any(np.asarray(x != y), axis=2)[~untouched])
+
+
+def test_stochastic_depth_grows_linearly_and_is_off_in_eval_mode():
+  model = changed('vit_token', stochastic_depth_rate=0.4)
+  _, params, io = load_case('vit_token')
+  outputs = model.apply({'params': params}, io['inputs'], train=False)
+  np.testing.assert_allclose(outputs, io['outputs'], atol=1e-5)
+
+  rates = []
+  original = models.Encoder1DBlock.__call__
+
+  def spy(self, *args, **kwargs):
+    rates.append(self.stochastic_depth_rate)
+    return original(self, *args, **kwargs)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(models.Encoder1DBlock, '__call__', spy)
+    model.apply({'params': params}, io['inputs'], train=False)
+  assert rates == pytest.approx([0.0, 0.2, 0.4])
+
+
+def test_remat_recomputes_the_blocks():
+  _, params, io = load_case('vit_token')
+
+  def primitives(remat):
+    model = changed('vit_token', remat=remat, dropout_rate=0.0)
+    loss = lambda p: model.apply(
+      {'params': p}, io['inputs'], train=True
+    ).sum()
+    return str(jax.make_jaxpr(jax.grad(loss))(params)), jax.grad(loss)(params)
+
+  plain, grads = primitives(False)
+  again, remat_grads = primitives(True)
+  assert plain.count('remat') == 0 < again.count('remat')
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), grads, remat_grads
+  )
+
+
+def test_head_bias_init():
+  model = models.get_model('testing', num_classes=3, head_bias_init=-2.0)
+  params = models.init_params(model, (16, 16, 3))
+  np.testing.assert_array_equal(params['head']['bias'], [-2.0] * 3)
+
+
+def test_errors():
+  model = models.get_model('testing', num_classes=3, classifier='mean')
+  with pytest.raises(ValueError, match="'mean', must be one of .*'gap'"):
+    models.init_params(model, (16, 16, 3))
+  model = models.get_model('testing', num_classes=3)
+  with pytest.raises(ValueError, match='8x32 pixels hold no patch of 16x16'):
+    models.init_params(model, (8, 32, 3))
+
+
+@pytest.mark.parametrize(
+  'name, gflop', [('ViT-B_16', 35.1), ('ViT-S_16', 9.2), ('ViT-L_16', 123.1)]
+)
+def test_flops_are_those_published(name, gflop):
+  config = model_configs.MODEL_CONFIGS[name]
+  got = flops.forward_flops(config, (224, 224, 3), 1000) / 1e9
+  assert got == pytest.approx(gflop, rel=0.01)
+
+
+def test_flops_equal_those_the_compiler_counts():
+  model, params, io = load_case('vit_token')
+  compiled = (
+    jax.jit(lambda p, x: model.apply({'params': p}, x, train=False))
+    .lower(params, io['inputs'][:1])
+    .compile()
+  )
+  counted = compiled.cost_analysis()['flops']
+  ours = flops.forward_flops(CASES['vit_token']['config'], (32, 32, 3), 10)
+  assert ours == pytest.approx(counted, rel=0.2)
+
+
+def test_parameter_table():
+  model = models.get_model('ViT-Ti_16', num_classes=1000)
+  params = jax.eval_shape(lambda: models.init_params(model, (224, 224, 3)))
+  table = models.parameter_table(params)
+  assert '5,717,416 in all' in table
+  assert 'encoderblock_*/MlpBlock_0/Dense_0/kernel' in table
+  assert '(192, 768)      147,456 x 12' in table
