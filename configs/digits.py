@@ -30,7 +30,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.optimizer = 'adamw'
   config.optim_dtype = 'float32'
   config.base_lr = 0.002
-  config.weight_decay = 0.3
+  config.weight_decay = 1.0
   config.progress_every = 50
   config.eval_every = 250
   config.checkpoint_every = 500

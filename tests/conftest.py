@@ -37,7 +37,11 @@ def golden_arrays(name: str) -> dict[str, np.ndarray]:
 
 
 def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
-  """Starts `python -m args...` in the repository, with so many CPU devices."""
+  """Starts `python -m args...` in the repository, with so many CPU devices.
+
+  Whoever waits for it otherwise than by `communicate` must read its pipes, or
+  it may stop when they are full.
+  """
   return subprocess.Popen(
     [sys.executable, '-m', *args],
     cwd=REPOSITORY,

@@ -5,7 +5,6 @@ import os
 import pathlib
 import sys
 import time
-from typing import Self
 
 from absl import logging
 import jax
@@ -84,7 +83,7 @@ class Progress:
     self._peak_flops = peak_flops
     self._start, self._steps = time.perf_counter(), 0
 
-  def __enter__(self) -> Self:
+  def __enter__(self) -> 'Progress':
     return self
 
   def __exit__(self, *unused_error) -> None:

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from typing import Any, Self
+from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
@@ -24,7 +24,7 @@ class Preemption:
       and threading.current_thread() is threading.main_thread()
     )
 
-  def __enter__(self) -> Self:
+  def __enter__(self) -> 'Preemption':
     if self._handles:
       self._previous = signal.signal(signal.SIGTERM, self._on_signal)
     return self

@@ -6,7 +6,6 @@ from typing import Any
 
 from absl import logging
 from flax import struct
-import jax
 import orbax.checkpoint as ocp
 
 from vit_jax import errors
@@ -18,9 +17,9 @@ BEST_METRIC = 'accuracy_test'
 
 @struct.dataclass
 class TrainState:
-  """What a step changes, and all that it changes."""
+  """What a step changes, and all that it changes; a tree of arrays."""
 
-  step: jax.Array
+  step: Any
   params: Any
   opt_state: Any
 

@@ -9,17 +9,18 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, UInt8
+from jaxtyping import Array, ArrayLike, Float, Int, Key, UInt8
 
 _ATTEMPTS = 10
 _RATIO = (0.75, 1.33)  # Width over height, as TensorFlow has it.
 
 Images = Float[Array, 'B h w C']
+Raw = UInt8[ArrayLike, 'B H W C']
 
 
-def normalize(images: Array) -> Images:
+def normalize(images: ArrayLike) -> Images:
   """Maps uint8, or uint16 in steps of 1/256, to float32 in [-1, 1]."""
-  x = images.astype(jnp.float32)
+  x = jnp.asarray(images, jnp.float32)
   if images.dtype == jnp.uint16:
     x = x / 256
   return (x - 127.5) / 127.5
@@ -63,8 +64,8 @@ def sample_area_crops(
 
 
 def crop_and_resize(
-  images: UInt8[Array, 'B H W C'],
-  crops: Int[Array, 'B 4'],
+  images: Raw,
+  crops: Int[ArrayLike, 'B 4'],
   size: tuple[int, int],
 ) -> Images:
   """Resizes crops (top, left, height, width) as `tf.image.resize` would.
@@ -77,7 +78,7 @@ def crop_and_resize(
   """
   rows = _weights(crops[:, 0], crops[:, 2], images.shape[1], size[0])
   columns = _weights(crops[:, 1], crops[:, 3], images.shape[2], size[1])
-  x = images.astype(jnp.float32)
+  x = jnp.asarray(images, jnp.float32)
   x = jnp.einsum('bhH,bHWC->bhWC', rows, x, precision='highest')
   return jnp.einsum('bwW,bhWC->bhwC', columns, x, precision='highest')
 
@@ -91,10 +92,10 @@ def _weights(
   return jnp.maximum(0.0, 1.0 - distance)
 
 
-def resize(images: UInt8[Array, 'B H W C'], size: tuple[int, int]) -> Images:
+def resize(images: Raw, size: tuple[int, int]) -> Images:
   """Resizes whole images as `tf.image.resize` would; float32 in [0, 255]."""
   if images.shape[1:3] == tuple(size):
-    return images.astype(jnp.float32)
+    return jnp.asarray(images, jnp.float32)
   crop = jnp.array([0, 0, *images.shape[1:3]], jnp.int32)
   return crop_and_resize(images, jnp.tile(crop, (len(images), 1)), size)
 
@@ -121,7 +122,7 @@ class Preprocess:
   flip: bool = True
   on_device: bool = True
 
-  def train(self, key: Key[Array, ''], images: Array) -> Images:
+  def train(self, key: Key[Array, ''], images: ArrayLike) -> Images:
     """Crops and mirrors at random, then normalises."""
     if not self.on_device:
       return normalize(images)
@@ -133,12 +134,12 @@ class Preprocess:
       x = crop_and_resize(images, crops, self.size)
     return normalize(random_flip(flip_key, x) if self.flip else x)
 
-  def eval(self, images: Array) -> Images:
+  def eval(self, images: ArrayLike) -> Images:
     """Resizes whole images and normalises."""
     return normalize(resize(images, self.size) if self.on_device else images)
 
   def _random_window(
-    self, key: Key[Array, ''], images: Array, side: int
+    self, key: Key[Array, ''], images: Raw, side: int
   ) -> Images:
     x = resize(images, (side, side))
     room = jnp.array([side - self.size[0] + 1, side - self.size[1] + 1])

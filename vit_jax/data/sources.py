@@ -10,7 +10,8 @@ import functools
 import hashlib
 import os
 import pathlib
-from typing import Any, Protocol
+import re
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -22,6 +23,7 @@ IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.webp', '.bmp')
 _VALIDATION_NAMES = ('test', 'val', 'valid', 'validation')
 
 
+@runtime_checkable
 class Source(Protocol):
   """What the pipeline reads; see the module's docstring."""
 
@@ -236,11 +238,13 @@ def _folder_source(root: pathlib.Path, split: str) -> FileSource:
     for name, classes in splits.items()
   }
   sizes = {name: len(x) for name, x in files.items()}
-  aliases = {a: 'test' for a in _VALIDATION_NAMES if a not in files}
-  if 'test' in files:
-    sizes |= {alias: sizes['test'] for alias in aliases}
-  parts = parse_split(split, sizes, str(root))
-  chosen = [f for n, a, b in parts for f in files[aliases.get(n, n)][a:b]]
+
+  def known(match: re.Match) -> str:
+    name = match[0]
+    return name if name in files or name not in _VALIDATION_NAMES else 'test'
+
+  parts = parse_split(re.sub(r'[a-z]\w*', known, split), sizes, str(root))
+  chosen = [file for n, a, b in parts for file in files[n][a:b]]
   return FileSource(chosen, class_names)
 
 

@@ -1,0 +1,311 @@
+"""The command lines as a user meets them."""
+
+import concurrent.futures
+import json
+import pathlib
+import re
+import signal
+import socket
+import time
+
+from conftest import run
+from conftest import start
+import cv2
+import numpy as np
+import pytest
+
+from vit_jax import checkpoint
+from vit_jax import main
+from vit_jax import train
+
+
+def arguments(folder, workdir, *overrides):
+  return (
+    'vit_jax.main',
+    f'--config=tests/configs/tiny.py:{folder}',
+    f'--workdir={workdir}',
+    *overrides,
+  )
+
+
+def flat(workdir):
+  with np.load(workdir / 'artifact' / 'model.npz') as arrays:
+    return dict(arrays)
+
+
+def rows(workdir):
+  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  return [json.loads(line) for line in lines]
+
+
+def wait_for_step(process, workdir, step):
+  """Waits until the run has written about `step`; returns at once after it."""
+  path = workdir / 'metrics.jsonl'
+  while process.poll() is None:
+    if path.exists() and f'"step": {step},' in path.read_text():
+      return
+    time.sleep(0.002)
+  pytest.fail('The run ended early.')
+
+
+LONG = (
+  '--config.total_steps=400',
+  '--config.progress_every=1',
+  '--config.eval_every=150',
+  '--config.checkpoint_every=20',
+)
+
+
+def interrupted(folder, workdir, signal_number, steps):
+  """Trains, interrupted after each of `steps`; returns the exit codes."""
+  codes = []
+  for step in steps:
+    process = start(*arguments(folder, workdir, *LONG))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+      output = pool.submit(process.communicate, timeout=120)
+      wait_for_step(process, workdir, step)
+      process.send_signal(signal_number)
+      _, err = output.result()
+    assert not (workdir / 'artifact').exists(), 'Too late to interrupt.'
+    codes.append(process.returncode)
+    if signal_number == signal.SIGTERM:
+      assert 'the same command goes on' in err
+  result = run(*arguments(folder, workdir, *LONG))
+  assert result.returncode == 0, result.stderr
+  return codes
+
+
+def test_killed_runs_end_with_the_bits_of_an_unbroken_one(
+  image_folder, tmp_path
+):
+  result = run(*arguments(image_folder, tmp_path / 'unbroken', *LONG))
+  assert result.returncode == 0, result.stderr
+  want = flat(tmp_path / 'unbroken')
+  want_losses = [
+    (r['step'], r['train_loss'])
+    for r in rows(tmp_path / 'unbroken')
+    if 'train_loss' in r
+  ]
+  assert [step for step, _ in want_losses] == list(range(1, 401))
+
+  for name, number, steps, code in (
+    ('killed', signal.SIGKILL, (1, 33, 61, 160), -signal.SIGKILL),
+    ('terminated', signal.SIGTERM, (7, 155), train.EXIT_PREEMPTED),
+  ):
+    workdir = tmp_path / name
+    codes = interrupted(image_folder, workdir, number, steps)
+    assert set(codes) == {code}
+    got = flat(workdir)
+    assert got.keys() == want.keys()
+    for key, value in want.items():
+      np.testing.assert_array_equal(got[key], value, err_msg=f'{name} {key}')
+    losses = [
+      (r['step'], r['train_loss']) for r in rows(workdir) if 'train_loss' in r
+    ]
+    assert losses == want_losses
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  """A finished run: (images, workdir)."""
+  from conftest import make_image_folder
+
+  root = tmp_path_factory.mktemp('finished')
+  folder = make_image_folder(root / 'images')
+  result = run(*arguments(folder, root / 'run', '--config.total_steps=60'))
+  assert result.returncode == 0, result.stderr
+  assert 'Forward pass' in result.stderr
+  assert 'encoderblock_*' in result.stderr
+  return folder, root / 'run'
+
+
+def test_a_run_leaves_metrics_events_and_an_artifact(finished):
+  _, workdir = finished
+  names = {p.name for p in (workdir / 'artifact').iterdir()}
+  assert names == {'model.npz', 'config.json', 'labels.txt'}
+  labels = (workdir / 'artifact' / 'labels.txt').read_text()
+  assert labels == 'blue\ngreen\nred\n'
+  assert list(workdir.glob('events.out.tfevents.*'))
+  metrics = rows(workdir)
+  assert [r['step'] for r in metrics if 'train_loss' in r] == list(
+    range(5, 61, 5)
+  )
+  tests = [r for r in metrics if 'accuracy_test' in r]
+  assert [r['step'] for r in tests] == [20, 40, 60]
+  # 15 images in batches of 8: padded, and counted once.
+  assert {r['examples_test'] for r in tests} == {15}
+  assert tests[-1]['accuracy_test'] > 0.8
+
+
+def test_evaluating_alone_gives_the_same_numbers(finished):
+  folder, workdir = finished
+  result = run(
+    *arguments(folder, workdir, '--config.trainer=evaluate'),
+    '--config.total_steps=60',
+    '--config.batch_eval=4',
+  )
+  assert result.returncode == 0, result.stderr
+  last = [r for r in rows(workdir) if 'accuracy_test' in r][-1]
+  got = json.loads(result.stdout)
+  assert got == json.loads((workdir / 'evaluation.json').read_text())
+  for name in ('accuracy_test', 'top5_test', 'loss_test', 'examples_test'):
+    assert got[name] == pytest.approx(last[name], rel=1e-5)
+
+
+def test_a_finished_run_ends_at_once_with_the_same_model(finished):
+  folder, workdir = finished
+  before = flat(workdir)
+  result = run(*arguments(folder, workdir, '--config.total_steps=60'))
+  assert result.returncode == 0, result.stderr
+  after = flat(workdir)
+  for key, value in before.items():
+    np.testing.assert_array_equal(after[key], value)
+
+
+def predict(workdir, *args):
+  return run('vit_jax.predict', f'--artifact={workdir}/artifact', *args)
+
+
+def test_predicting_agrees_with_evaluation(finished):
+  folder, workdir = finished
+  files = sorted(str(p) for p in (folder / 'test').rglob('*.jpg'))
+  result = predict(workdir, '--json', '--top_k=2', '--batch=4', *files)
+  assert result.returncode == 0, result.stderr
+  lines = [json.loads(line) for line in result.stdout.splitlines()]
+  assert [line['image'] for line in lines] == files
+  correct = 0
+  for line in lines:
+    best, second = line['predictions']
+    assert 1 >= best['probability'] >= second['probability'] >= 0
+    correct += best['class'] == pathlib.Path(line['image']).parent.name
+  last = [r for r in rows(workdir) if 'accuracy_test' in r][-1]
+  assert correct / len(files) == pytest.approx(last['accuracy_test'])
+
+  result = predict(workdir, files[0])
+  assert files[0] in result.stdout
+  assert '%' in result.stdout
+
+
+def test_fine_tuning_from_an_artifact_at_another_size(finished, tmp_path):
+  folder, workdir = finished
+  result = run(
+    *arguments(folder, tmp_path, '--config.total_steps=5'),
+    f'--config.pretrained={workdir}/artifact/model.npz',
+    '--config.pp.crop=(32,16)',
+  )
+  assert result.returncode == 0, result.stderr
+  old = checkpoint.load(workdir / 'artifact' / 'model.npz')
+  new = checkpoint.load(tmp_path / 'artifact' / 'model.npz')
+  shape = lambda p: p['Transformer']['posembed_input']['pos_embedding'].shape
+  assert (shape(old), shape(new)) == ((1, 7, 16), (1, 9, 16))
+  kernel = lambda p: p['embedding']['kernel']
+  assert np.abs(kernel(new) - kernel(old)).max() < 0.05
+
+
+WRONG = {
+  'a misspelt setting': (['--config.base_lrr=1'], 'Did you mean "base_lr"'),
+  'a nested one': (['--config.pp.crp=1'], 'Did you mean "crop"'),
+  'not a number': (['--config.base_lr=high'], "'high'"),
+  'a misspelt choice': (
+    ['--config.decay_type=cosin'],
+    r"'cosin', must be one of .* Did you mean 'cosine'",
+  ),
+  'out of range': (['--config.batch=0'], 'config.batch is 0, must be at least 1'),
+  'accumulation': (['--config.accum_steps=3'], 'must divide config.batch, 8'),
+  'the mesh': (['--config.mesh.data=3'], 'product must be the 1 devices'),
+  'a flag': (['--confg=x'], "Unknown command line flag 'confg'"),
+  'no weights': (
+    ['--config.pretrained=nothing', '--config.pretrained_dir=/nowhere'],
+    '/nowhere/nothing.npz is missing',
+  ),
+  'another data set': (['--config.dataset=/no/such'], 'which is no folder here'),
+  'divergence': (
+    [
+      '--config.optimizer=sgd',
+      '--config.base_lr=1e30',
+      '--config.grad_norm_clip=0',
+    ],
+    r'diverged: at step \d+ .*last good checkpoint is of step None',
+  ),
+  'nothing to evaluate': (['--config.trainer=evaluate'], 'has no checkpoints'),
+}
+
+
+@pytest.mark.parametrize('case', WRONG)
+def test_a_mistake_gives_one_line_and_exit_code_1(case, image_folder, tmp_path):
+  overrides, message = WRONG[case]
+  result = run(*arguments(image_folder, tmp_path / 'run', *overrides))
+  assert result.returncode == 1, result.stderr
+  assert 'Traceback' not in result.stderr
+  line = result.stderr.strip().splitlines()[-1]
+  assert line.startswith('vit_jax.main: ')
+  assert re.search(message, line), line
+  assert not (tmp_path / 'run' / 'artifact').exists()
+
+
+def test_predicting_what_is_no_image_or_no_artifact(finished, tmp_path):
+  _, workdir = finished
+  (tmp_path / 'a.jpg').write_text('no image')
+  for args, message in (
+    ((str(tmp_path / 'a.jpg'),), 'a.jpg cannot be decoded'),
+    ((str(tmp_path / 'b.jpg'),), 'b.jpg cannot be read: No such file'),
+    ((), 'Name at least one image file'),
+  ):
+    result = predict(workdir, *args)
+    assert result.returncode == 1
+    assert 'Traceback' not in result.stderr
+    assert message in result.stderr
+  cv2.imwrite(str(tmp_path / 'c.png'), np.zeros((9, 9, 3), np.uint8))
+  result = predict(tmp_path, str(tmp_path / 'c.png'))
+  assert result.returncode == 1
+  assert 'is no artifact' in result.stderr
+
+
+def test_two_processes_equal_one(image_folder, tmp_path):
+  """Two hosts with two devices each; only the first one writes."""
+  sizes = (
+    '--config.total_steps=4', '--config.optimizer=sgd', '--config.eval_every=2'
+  )  # fmt: skip
+  result = run(*arguments(image_folder, tmp_path / 'one', *sizes))
+  assert result.returncode == 0, result.stderr
+  with socket.socket() as s:
+    s.bind(('127.0.0.1', 0))
+    port = s.getsockname()[1]
+  processes = [
+    start(
+      *arguments(image_folder, tmp_path / 'two', *sizes),
+      devices=2,
+      JAX_COORDINATOR_ADDRESS=f'127.0.0.1:{port}',
+      JAX_NUM_PROCESSES='2',
+      JAX_PROCESS_ID=str(i),
+    )
+    for i in range(2)
+  ]
+  outputs = [p.communicate(timeout=240) for p in processes]
+  assert [p.returncode for p in processes] == [0, 0], outputs
+  one, two = flat(tmp_path / 'one'), flat(tmp_path / 'two')
+  for key, value in one.items():
+    np.testing.assert_allclose(two[key], value, atol=1e-5)
+  assert [r['step'] for r in rows(tmp_path / 'two')] == [2, 4, 4]
+  tests = [
+    [r for r in rows(tmp_path / name) if 'accuracy_test' in r]
+    for name in ('one', 'two')
+  ]
+  for a, b in zip(*tests, strict=True):
+    assert a == pytest.approx(b, rel=1e-4)
+
+
+def test_clusters_are_seen():
+  assert not main.is_cluster({})
+  assert not main.is_cluster({'SLURM_NTASKS': '1'})
+  assert main.is_cluster({'SLURM_NTASKS': '8'})
+  assert main.is_cluster({'OMPI_COMM_WORLD_SIZE': '2'})
+  assert main.is_cluster({'TPU_WORKER_HOSTNAMES': 'host0,host1'})
+  assert main.is_cluster({'JAX_COORDINATOR_ADDRESS': 'host:1234'})
+
+
+def test_a_workdir_that_cannot_be_made(image_folder, tmp_path):
+  (tmp_path / 'file').write_text('')
+  result = run(*arguments(image_folder, tmp_path / 'file' / 'run'))
+  assert result.returncode == 1
+  assert 'cannot be made: Not a directory' in result.stderr

@@ -1,0 +1,233 @@
+"""The training step equals the official one, on one device and on eight."""
+
+import functools
+import json
+
+from conftest import GOLDEN
+from conftest import golden_arrays
+from conftest import golden_json
+from conftest import run
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from vit_jax import checkpoint
+from vit_jax import errors
+from vit_jax import losses
+from vit_jax import models
+from vit_jax import optim
+from vit_jax import state as state_lib
+from vit_jax import train
+
+CONFIG = golden_json('index.json')['vit_token']['config']
+
+
+def golden_batches():
+  rng = np.random.RandomState(77)
+  images = rng.uniform(-1, 1, (6, 8, 32, 32, 3)).astype(np.float32)
+  labels = rng.randint(0, 10, (6, 8)).astype(np.int32)
+  return [
+    {'image': jnp.array(x), 'label': jnp.array(y)}
+    for x, y in zip(images, labels, strict=True)
+  ]
+
+
+def make_step(decay_type='linear', optim_dtype='float32', accum_steps=2):
+  transformer = CONFIG['transformer'] | {'dropout_rate': 0.0}
+  model = models.VisionTransformer(
+    num_classes=10, **CONFIG | {'transformer': transformer}
+  )
+  schedule = optim.create_learning_rate_schedule(6, 0.05, decay_type, 2)
+  tx = optim.create_optimizer(schedule, optim_dtype=optim_dtype)
+  params = jax.tree.map(jnp.array, checkpoint.load(GOLDEN / 'vit_token.npz'))
+  state = state_lib.TrainState(jnp.zeros((), jnp.int32), params, tx.init(params))
+  step = functools.partial(
+    train.train_step,
+    loss_fn=train.make_loss_fn(model, lambda key, images: images),
+    tx=tx,
+    accum_steps=accum_steps,
+  )
+  return jax.jit(step), state
+
+
+@pytest.mark.parametrize(
+  'decay_type, optim_dtype, tolerance',
+  [('linear', 'float32', 1e-4), ('cosine', 'bfloat16', 1e-2)],
+)
+def test_six_steps_equal_the_official_ones(decay_type, optim_dtype, tolerance):
+  golden = golden_arrays(f'finetune_6steps_{decay_type}_{optim_dtype}.npz')
+  step, state = make_step(decay_type, optim_dtype)
+  got = []
+  for batch in golden_batches():
+    state, metrics = step(state, batch, jax.random.key(0))
+    got.append((metrics['train_loss'], metrics['grad_norm']))
+  losses, norms = np.transpose(got)
+  np.testing.assert_allclose(losses, golden['losses'], rtol=tolerance)
+  np.testing.assert_allclose(norms, golden['grad_norms'], rtol=tolerance)
+  params = flax.traverse_util.flatten_dict(state.params, sep='/')
+  names = [name for name in golden if name.startswith('params/')]
+  assert len(names) == 5
+  for name in names:
+    np.testing.assert_allclose(
+      params[name[7:]], golden[name], atol=tolerance, err_msg=name
+    )
+  assert int(state.step) == 6
+
+
+@pytest.mark.parametrize('accum_steps', [1, 4, 8])
+def test_accumulation_changes_nothing(accum_steps):
+  def one_step(accum_steps):
+    step, state = make_step(accum_steps=accum_steps)
+    state, metrics = step(state, golden_batches()[0], jax.random.key(0))
+    return metrics['train_loss'], jax.tree.leaves(state.opt_state)
+
+  loss, momentum = one_step(accum_steps)
+  want_loss, want_momentum = one_step(2)
+  np.testing.assert_allclose(loss, want_loss, rtol=1e-5)
+  for a, b in zip(momentum, want_momentum, strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_the_random_stream_depends_on_seed_step_and_part():
+  keys = []
+
+  def loss_fn(params, batch, key):
+    jax.debug.callback(lambda k: keys.append(tuple(k.tolist())), jax.random.key_data(key))
+    return params['w'].sum()
+
+  tx = optax.sgd(0.0)
+  params = {'w': jnp.ones(2)}
+  batch = {'image': jnp.zeros((4, 1))}
+
+  def key_of(seed, step):
+    keys.clear()
+    state = state_lib.TrainState(jnp.array(step), params, tx.init(params))
+    train.train_step(
+      state, batch, jax.random.key(seed), loss_fn=loss_fn, tx=tx, accum_steps=2
+    )
+    jax.effects_barrier()
+    return frozenset(keys)
+
+  one = key_of(0, 1)
+  assert len(one) == 2
+  assert one == key_of(0, 1)
+  assert not one & key_of(0, 2)
+  assert not one & key_of(1, 1)
+
+
+def test_losses():
+  logits = jnp.array([[2.0, 0.0, -1.0], [0.5, 0.5, 0.5]])
+  labels = jnp.array([0, 2])
+  log_p = np.log(np.exp(logits) / np.exp(logits).sum(1, keepdims=True))
+  np.testing.assert_allclose(
+    losses.softmax_cross_entropy(logits, labels),
+    [-log_p[0, 0], np.log(3)],
+    rtol=1e-6,
+  )
+  smooth = 0.7 * -log_p[[0, 1], [0, 2]] + 0.3 * -log_p.mean(1)
+  np.testing.assert_allclose(
+    losses.softmax_cross_entropy(logits, labels, 0.3), smooth, rtol=1e-5
+  )
+  p = 1 / (1 + np.exp(-np.asarray(logits)))
+  want = -np.log([p[0, 0], 1 - p[0, 1], 1 - p[0, 2]]).sum()
+  np.testing.assert_allclose(
+    losses.sigmoid_cross_entropy(logits, labels)[0], want, rtol=1e-5
+  )
+  is_in_top = losses.is_in_top_k(jnp.eye(6)[:2], jnp.array([0, 5]), 5)
+  assert is_in_top.tolist() == [True, False]
+
+
+def test_checkpoints_keep_the_newest_and_the_best(tmp_path):
+  saver = state_lib.Saver(tmp_path, keep=2)
+  accuracies = {1: 0.2, 2: 0.9, 3: 0.4, 5: 0.5, 6: None}
+  for step, accuracy in accuracies.items():
+    state = state_lib.TrainState(jnp.array(step), {'w': jnp.ones(3) * step}, ())
+    metrics = accuracy and {'accuracy_test': accuracy}
+    saver.save(state, metrics)
+  saver.close()
+  folder = tmp_path / 'checkpoints'
+  steps = {int(p.name) for p in folder.iterdir() if p.name.isdigit()}
+  assert steps == {2, 5, 6}
+
+
+def test_saving_does_not_see_later_steps(tmp_path):
+  """The step donates its input while the checkpoint is written."""
+  tx = optax.sgd(1.0)
+  step = jax.jit(
+    functools.partial(
+      train.train_step, loss_fn=lambda p, batch, key: p['w'].sum(), tx=tx
+    ),
+    donate_argnums=0,
+  )
+  params = {'w': jnp.zeros((512, 512))}
+  state = state_lib.TrainState(jnp.array(0), params, tx.init(params))
+  saver = state_lib.Saver(tmp_path, keep=9)
+  for _ in range(5):
+    state, _ = step(state, {}, jax.random.key(0))
+    saver.save(state)
+  saver.close()
+  restored = state_lib.Saver(tmp_path, keep=9)
+  for saved in range(1, 6):
+    got = restored._manager.restore(saved)
+    np.testing.assert_array_equal(got['params']['w'], np.full((512, 512), -saved))
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+  def state(width):
+    params = {'w': jnp.ones(width)}
+    return state_lib.TrainState(jnp.array(3), params, ())
+
+  saver = state_lib.Saver(tmp_path)
+  saver.save(state(4))
+  saver.close()
+  sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+  like = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state(5)
+  )
+  with pytest.raises(errors.UserError, match='another --workdir'):
+    state_lib.Saver(tmp_path).restore(like)
+
+
+def train_tiny(folder, workdir, *overrides, **kwargs):
+  result = run(
+    'vit_jax.main',
+    f'--config=tests/configs/tiny.py:{folder}',
+    f'--workdir={workdir}',
+    *overrides,
+    **kwargs,
+  )
+  assert result.returncode == 0, result.stderr
+  return checkpoint.load(workdir / 'artifact' / 'model.npz')
+
+
+def test_eight_devices_equal_one(image_folder, tmp_path):
+  def train_tiny(name, *overrides, devices):
+    result = run(
+      'vit_jax.main',
+      f'--config=tests/configs/tiny.py:{image_folder}',
+      f'--workdir={tmp_path / name}',
+      '--config.batch=16',
+      '--config.total_steps=6',
+      '--config.optimizer=sgd',
+      '--config.base_lr=0.1',
+      *overrides,
+      devices=devices,
+    )
+    assert result.returncode == 0, result.stderr
+    metrics = (tmp_path / name / 'metrics.jsonl').read_text().splitlines()
+    params = checkpoint.load(tmp_path / name / 'artifact' / 'model.npz')
+    return params, [json.loads(line) for line in metrics]
+
+  want, want_metrics = train_tiny('one', devices=1)
+  for mesh in ({'data': 8}, {'data': 2, 'fsdp': 2, 'model': 2}):
+    overrides = [f'--config.mesh.{k}={v}' for k, v in mesh.items()]
+    got, metrics = train_tiny('_'.join(mesh), *overrides, devices=8)
+    jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want
+    )
+    for a, b in zip(metrics, want_metrics, strict=True):
+      for name in ('train_loss', 'grad_norm', 'accuracy_test', 'loss_test'):
+        assert a.get(name) == pytest.approx(b.get(name), rel=1e-4)
