@@ -24,9 +24,7 @@ TOKEN = GOLDEN / 'vit_token.npz'
 
 
 def init_params(num_classes=5, size=(48, 48), **config):
-  model = models.VisionTransformer(
-    num_classes=num_classes, **CONFIG | config
-  )
+  model = models.VisionTransformer(num_classes=num_classes, **CONFIG | config)
   return models.init_params(model, (*size, 3))
 
 
@@ -230,7 +228,7 @@ class _Server(http.server.BaseHTTPRequestHandler):
   """Serves `content`; cuts each answer after `limit` bytes; may refuse."""
 
   content, limit, status, ranges = b'', None, 200, True
-  requests: list  # noqa: RUF012
+  requests: list
 
   def do_GET(self):
     wanted = self.headers.get('Range')

@@ -210,7 +210,10 @@ WRONG = {
     ['--config.decay_type=cosin'],
     r"'cosin', must be one of .* Did you mean 'cosine'",
   ),
-  'out of range': (['--config.batch=0'], 'config.batch is 0, must be at least 1'),
+  'out of range': (
+    ['--config.batch=0'],
+    'config.batch is 0, must be at least 1',
+  ),
   'accumulation': (['--config.accum_steps=3'], 'must divide config.batch, 8'),
   'the mesh': (['--config.mesh.data=3'], 'product must be the 1 devices'),
   'a flag': (['--confg=x'], "Unknown command line flag 'confg'"),
@@ -218,7 +221,10 @@ WRONG = {
     ['--config.pretrained=nothing', '--config.pretrained_dir=/nowhere'],
     '/nowhere/nothing.npz is missing',
   ),
-  'another data set': (['--config.dataset=/no/such'], 'which is no folder here'),
+  'another data set': (
+    ['--config.dataset=/no/such'],
+    'which is no folder here',
+  ),
   'divergence': (
     [
       '--config.optimizer=sgd',

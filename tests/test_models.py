@@ -88,7 +88,11 @@ def test_models_by_short_name():
 
 @pytest.mark.parametrize(
   'size, patch, channels, tokens',
-  [((30, 41), (8, 8), 3, 16), ((32, 32), (4, 16), 1, 17), ((9, 9), (4, 4), 5, 5)],
+  [
+    ((30, 41), (8, 8), 3, 16),
+    ((32, 32), (4, 16), 1, 17),
+    ((9, 9), (4, 4), 5, 5),
+  ],
 )
 def test_any_size_patch_and_channel_count(size, patch, channels, tokens):
   model = models.VisionTransformer(
@@ -187,9 +191,7 @@ def test_remat_recomputes_the_blocks():
 
   def primitives(remat):
     model = changed('vit_token', remat=remat, dropout_rate=0.0)
-    loss = lambda p: model.apply(
-      {'params': p}, io['inputs'], train=True
-    ).sum()
+    loss = lambda p: model.apply({'params': p}, io['inputs'], train=True).sum()
     return str(jax.make_jaxpr(jax.grad(loss))(params)), jax.grad(loss)(params)
 
   plain, grads = primitives(False)

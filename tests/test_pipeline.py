@@ -13,7 +13,9 @@ from vit_jax.data import transforms
 
 def train_batches(root, count, *, seed=0, on_bad_image='raise', **kwargs):
   data = pipeline.Decoded(
-    sources.get_source(str(root), 'train'), on_bad_image=on_bad_image, train=True
+    sources.get_source(str(root), 'train'),
+    on_bad_image=on_bad_image,
+    train=True,
   )
   batches = pipeline.train_batches(
     data, transforms.TrainImage((16, 16)), batch_size=8, seed=seed, **kwargs
@@ -71,7 +73,9 @@ def test_seeds_and_epochs_differ_and_every_image_comes_once_an_epoch():
     np.unique(second, axis=0, return_counts=True)[1],
   )
   every = np.stack([source[i]['image'].ravel() for i in range(len(source))])
-  np.testing.assert_array_equal(np.unique(first, axis=0), np.unique(every, axis=0))
+  np.testing.assert_array_equal(
+    np.unique(first, axis=0), np.unique(every, axis=0)
+  )
 
 
 def test_small_images_travel_raw_and_photographs_as_uint8(image_folder):

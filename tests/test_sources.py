@@ -145,7 +145,9 @@ def test_cifar10(tmp_path):
   assert [train[i]['label'] for i in (0, 4, 16)] == [0, 1, 4]
   np.testing.assert_array_equal(train[4]['image'][0, 0, :2], [7, 8])
   assert train.class_names == list('abcdef')
-  part = sources.get_source('cifar10', 'train[:50%]+test', data_dir=str(tmp_path))
+  part = sources.get_source(
+    'cifar10', 'train[:50%]+test', data_dir=str(tmp_path)
+  )
   assert len(part) == 14
   np.testing.assert_array_equal(part[9]['image'], train[9]['image'])
   assert part[10]['label'] == 5
@@ -199,7 +201,10 @@ class Shapes(tfds.core.GeneratorBasedBuilder):
     )
 
   def _split_generators(self, dl_manager):
-    return {'train': self._generate_examples(12), 'test': self._generate_examples(3)}
+    return {
+      'train': self._generate_examples(12),
+      'test': self._generate_examples(3),
+    }
 
   def _generate_examples(self, count):
     for i in range(count):
@@ -238,12 +243,12 @@ def test_tfds_data_that_is_missing_or_has_no_such_split(tfds_dir):
     sources.get_source('shapes', 'dev', data_dir=str(tfds_dir))
 
 
-def test_tfrecord_data_names_the_command_that_converts_it(tfds_dir, monkeypatch):
+def test_tfrecord_data_names_the_command_that_converts_it(
+  tfds_dir, monkeypatch
+):
   def refuse(*args, **kwargs):
     raise NotImplementedError
 
-  monkeypatch.setattr(
-    tfds.core.DatasetBuilder, 'as_data_source', refuse
-  )
+  monkeypatch.setattr(tfds.core.DatasetBuilder, 'as_data_source', refuse)
   with pytest.raises(errors.UserError, match='tfds convert_format'):
     sources.get_source('shapes', 'train', data_dir=str(tfds_dir))

@@ -43,7 +43,9 @@ def make_step(decay_type='linear', optim_dtype='float32', accum_steps=2):
   schedule = optim.create_learning_rate_schedule(6, 0.05, decay_type, 2)
   tx = optim.create_optimizer(schedule, optim_dtype=optim_dtype)
   params = jax.tree.map(jnp.array, checkpoint.load(GOLDEN / 'vit_token.npz'))
-  state = state_lib.TrainState(jnp.zeros((), jnp.int32), params, tx.init(params))
+  state = state_lib.TrainState(
+    jnp.zeros((), jnp.int32), params, tx.init(params)
+  )
   step = functools.partial(
     train.train_step,
     loss_fn=train.make_loss_fn(model, lambda key, images: images),
@@ -95,7 +97,9 @@ def test_the_random_stream_depends_on_seed_step_and_part():
   keys = []
 
   def loss_fn(params, batch, key):
-    jax.debug.callback(lambda k: keys.append(tuple(k.tolist())), jax.random.key_data(key))
+    jax.debug.callback(
+      lambda k: keys.append(tuple(k.tolist())), jax.random.key_data(key)
+    )
     return params['w'].sum()
 
   tx = optax.sgd(0.0)
@@ -172,7 +176,9 @@ def test_saving_does_not_see_later_steps(tmp_path):
   restored = state_lib.Saver(tmp_path, keep=9)
   for saved in range(1, 6):
     got = restored._manager.restore(saved)
-    np.testing.assert_array_equal(got['params']['w'], np.full((512, 512), -saved))
+    np.testing.assert_array_equal(
+      got['params']['w'], np.full((512, 512), -saved)
+    )
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
@@ -185,7 +191,8 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
   saver.close()
   sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
   like = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state(5)
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+    state(5),
   )
   with pytest.raises(errors.UserError, match='another --workdir'):
     state_lib.Saver(tmp_path).restore(like)

@@ -78,7 +78,9 @@ def test_webp_and_exif():
   assert np.abs(upright - turned).mean() < 3
 
 
-@pytest.mark.parametrize('data', [b'', b'text', b'\xff\xd8', file('rgb.png')[:9]])
+@pytest.mark.parametrize(
+  'data', [b'', b'text', b'\xff\xd8', file('rgb.png')[:9]]
+)
 def test_what_is_no_image_raises(data):
   with pytest.raises(ValueError, match=r'.'):
     transforms.decode(data)
@@ -91,7 +93,8 @@ def test_area_crops_are_distributed_as_tensorflows(size, where):
   if where == 'host':
     rng = np.random.default_rng(0)
     crops = [
-      transforms.sample_area_crop(rng, *size, (0.05, 1.0)) for _ in range(20_000)
+      transforms.sample_area_crop(rng, *size, (0.05, 1.0))
+      for _ in range(20_000)
     ]
   else:
     crops = augment.sample_area_crops(
@@ -160,9 +163,13 @@ def test_training_images_are_cropped_and_mirrored():
 
 
 def test_resize_then_random_window():
-  ramp = np.tile(np.arange(0, 256, 8, dtype=np.uint8)[None, :, None], (32, 1, 1))
+  ramp = np.tile(
+    np.arange(0, 256, 8, dtype=np.uint8)[None, :, None], (32, 1, 1)
+  )
   transform = transforms.TrainImage((32, 32), resize=40, flip=False)
-  starts = {int(train_image(transform, ramp, s)['image'][0, 0, 0]) for s in range(60)}
+  starts = {
+    int(train_image(transform, ramp, s)['image'][0, 0, 0]) for s in range(60)
+  }
   assert len(starts) > 5  # One for each of 9 columns.
   preprocess = augment.Preprocess((32, 32), resize=40, flip=False)
   images = preprocess.train(jax.random.key(0), np.stack([ramp] * 60))

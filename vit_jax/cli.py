@@ -49,4 +49,6 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
 def _is_ours(record: python_logging.LogRecord) -> bool:
   """Keeps the chatter of libraries out of the log, but not their warnings."""
   folder = str(pathlib.Path(__file__).parent)
-  return record.levelno > python_logging.INFO or record.pathname.startswith(folder)
+  return record.levelno > python_logging.INFO or record.pathname.startswith(
+    folder
+  )

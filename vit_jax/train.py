@@ -1,6 +1,6 @@
 """Training: one jitted step, and the loop around it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import functools
 import json
 import pathlib
@@ -152,7 +152,8 @@ def train_and_evaluate(
   """
   validate.validate(config)
   mesh = sharding.make_mesh(**config.mesh)
-  shard = sharding.data_shard(mesh, config.batch // config.accum_steps)
+  # Fails early where the parts of a batch cannot be split over the devices.
+  sharding.data_shard(mesh, config.batch // config.accum_steps)
   data = build.data(config)
   model = build.model(config, len(data.class_names))
   tx, schedule = build.optimizer(config)
@@ -166,23 +167,14 @@ def train_and_evaluate(
   _describe(config, like.params, data, workdir, first_step)
 
   step_fn = make_train_step(config, model, data, tx, like, mesh)
-  eval_step = evaluate.make_eval_step(config, model, data)
   eval_fn = functools.partial(
-    evaluate.run, eval_step, data=data, mesh=mesh, batch_size=config.batch_eval
+    evaluate.run,
+    evaluate.make_eval_step(config, model, data),
+    data=data,
+    mesh=mesh,
+    batch_size=config.batch_eval,
   )
-  batches = sharding.put_batches(
-    pipeline.train_batches(
-      data.train,
-      data.train_transform,
-      batch_size=config.batch,
-      seed=config.seed,
-      first_step=first_step,
-      shard=shard,
-      **data.loader,
-    ),
-    mesh,
-    config.batch,
-  )
+  batches = _batches(config, data, mesh, first_step)
   writer = metrics_lib.Writer(workdir, first_step + 1)
   state, test_metrics = _loop(
     config,
@@ -272,6 +264,19 @@ def _describe(config, params, data, workdir, first_step) -> None:
   if first_step and path.exists() and path.read_text() != text:
     logging.warning('The config differs from that of the run so far.')
   path.write_text(text, encoding='utf-8')
+
+
+def _batches(config, data, mesh, first_step) -> Iterator[Batch]:
+  batches = pipeline.train_batches(
+    data.train,
+    data.train_transform,
+    batch_size=config.batch,
+    seed=config.seed,
+    first_step=first_step,
+    shard=sharding.data_shard(mesh, config.batch),
+    **data.loader,
+  )
+  return sharding.put_batches(batches, mesh, config.batch)
 
 
 def _progress(config, data, first_step) -> metrics_lib.Progress:

@@ -11,12 +11,20 @@ from vit_jax.configs import models
 def get_config() -> ml_collections.ConfigDict:
   """Returns every setting but the model's, locked."""
   config = ml_collections.ConfigDict()
-
   # 'train' or 'evaluate' (the newest checkpoint of the workdir).
   config.trainer = 'train'
   # Of the initialisation, the order of the images, augmentation and dropout.
   config.seed = 0
+  _add_model(config)
+  _add_data(config)
+  _add_training(config)
+  _add_events(config)
+  # Devices along each axis; -1 takes the rest. See `vit_jax.sharding`.
+  config.mesh = ml_collections.ConfigDict({'data': -1, 'fsdp': 1, 'model': 1})
+  return config.lock()
 
+
+def _add_model(config: ml_collections.ConfigDict) -> None:
   # What to train: see `with_model` and `vit_jax.configs.models`.
   config.model = None
   # Fine-tuning starts from: a file, a URL, or the name of a released model,
@@ -36,6 +44,8 @@ def get_config() -> ml_collections.ConfigDict:
   # First value of the biases of the head.
   config.head_bias_init = 0.0
 
+
+def _add_data(config: ml_collections.ConfigDict) -> None:
   # A folder with {train,test}/<class>/<image>, 'digits', 'cifar10',
   # 'cifar100', or the name of any TFDS data set prepared as array_record.
   config.dataset = ''
@@ -64,6 +74,8 @@ def get_config() -> ml_collections.ConfigDict:
   # Batches kept ready, on the host and on the device.
   config.prefetch = 2
 
+
+def _add_training(config: ml_collections.ConfigDict) -> None:
   # Images per step, over all hosts and devices, and in how many parts their
   # gradients are computed, to save memory.
   config.batch = 512
@@ -92,6 +104,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.loss = 'softmax'
   config.label_smoothing = 0.0
 
+
+def _add_events(config: ml_collections.ConfigDict) -> None:
   # Steps between two of each; 0 for never. All but the first happen at the
   # last step too.
   config.progress_every = 10
@@ -99,11 +113,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.checkpoint_every = 1_000
   # How many of the newest checkpoints are kept, besides the best one.
   config.keep_checkpoints = 2
-
-  # Devices along each axis; -1 takes the rest. See `vit_jax.sharding`.
-  config.mesh = ml_collections.ConfigDict({'data': -1, 'fsdp': 1, 'model': 1})
-
-  return config.lock()
 
 
 # Splits, input size and steps of the official code. The last parts of the

@@ -1,0 +1,156 @@
+"""Every run file loads, every setting is read, every wrong one is refused."""
+
+import importlib.util
+import re
+
+from conftest import REPOSITORY
+import ml_collections
+import pytest
+
+from vit_jax import errors
+from vit_jax.configs import common
+from vit_jax.configs import models
+from vit_jax.configs import validate
+
+ARGUMENTS = {
+  'vit': 'b16,cifar10',
+  'folder': 'b16,/path/to/data',
+}
+
+
+def load(name, argument=None):
+  path = REPOSITORY / 'configs' / f'{name}.py'
+  spec = importlib.util.spec_from_file_location(name, path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  argument = argument or ARGUMENTS.get(name)
+  return module, module.get_config(*([argument] if argument else []))
+
+
+RUN_FILES = sorted(p.stem for p in (REPOSITORY / 'configs').glob('*.py'))
+
+
+@pytest.mark.parametrize('name', RUN_FILES)
+def test_run_files_load_and_say_how_they_run(name):
+  module, config = load(name)
+  validate.validate(config)
+  assert config.is_locked
+  command = re.search(r'--config=configs/(\w+)\.py', module.__doc__)
+  assert command is not None
+  assert command[1] == name
+
+
+@pytest.mark.parametrize('model', ['b16', 'b32', 'l16', 'h14'])
+@pytest.mark.parametrize(
+  'dataset, tfds_name, steps',
+  [
+    ('cifar10', 'cifar10', 10_000),
+    ('cifar100', 'cifar100', 10_000),
+    ('imagenet', 'imagenet2012', 20_000),
+  ],
+)
+def test_released_models_on_the_papers_data_sets(
+  model, dataset, tfds_name, steps
+):
+  _, config = load(f'{model}_{dataset}')
+  assert config.dataset == tfds_name
+  assert config.pretrained == models.get_model_config(model).model_name
+  assert config.model == models.get_model_config(model)
+  assert (config.total_steps, config.pp.crop) == (steps, 384)
+  assert config == load('vit', f'{model},{tfds_name}')[1]
+
+
+def test_the_official_defaults():
+  config = load('vit', 'b16,cifar10')[1]
+  want = {
+    'accum_steps': 8,
+    'base_lr': 0.01,
+    'batch': 512,
+    'batch_eval': 512,
+    'checkpoint_every': 1_000,
+    'decay_type': 'cosine',
+    'eval_every': 100,
+    'grad_norm_clip': 1.0,
+    'optim_dtype': 'bfloat16',
+    'progress_every': 10,
+    'total_steps': 10_000,
+    'trainer': 'train',
+    'warmup_steps': 500,
+  }
+  assert {name: config[name] for name in want} == want
+  assert config.pp.train == 'train[:98%]'
+
+
+def test_a_data_set_needs_no_preset():
+  config = common.with_dataset(common.get_config(), 'svhn_cropped')
+  assert (config.dataset, config.pp.train) == ('svhn_cropped', 'train')
+
+
+def test_run_files_say_what_argument_they_need():
+  with pytest.raises(ValueError, match='vit.py:b16,cifar10 say'):
+    load('vit', 'b16')
+  with pytest.raises(ValueError, match="no model 'b17'. Available: testing"):
+    load('vit', 'b17,cifar10')
+  with pytest.raises(ValueError, match='folder.py:b16,/path/to/data say'):
+    load('folder', 'b16')
+
+
+def fields(config, prefix='config'):
+  for name in config.keys():  # noqa: SIM118
+    value = config[name]
+    if isinstance(value, ml_collections.ConfigDict):
+      yield from fields(value, f'{prefix}.{name}')
+    else:
+      yield f'{prefix}.{name}'
+
+
+def test_every_setting_is_read():
+  code = '\n'.join(
+    path.read_text()
+    for path in (REPOSITORY / 'vit_jax').rglob('*.py')
+    if path.name != 'validate.py'
+  )
+  names = list(fields(common.get_config()))
+  assert len(names) > 40
+  unread = [
+    name
+    for name in names
+    # Whole groups are passed on as `**config.mesh`.
+    if not re.search(rf'{re.escape(name)}\b(?! =)', code)
+    and f'**{name.rpartition(".")[0]}' not in code
+  ]
+  assert not unread
+
+
+@pytest.mark.parametrize(
+  'name, value, message',
+  [
+    ('dtype', 'bf16', r"'bf16', must be one of .* mean 'bfloat16'"),
+    ('loss', 'softmx', "Did you mean 'softmax'"),
+    ('total_steps', None, 'config.total_steps must be set'),
+    ('base_lr', -0.1, 'config.base_lr is -0.1, must be at least 0'),
+    ('label_smoothing', 1.5, 'from 0.0 to 1.0'),
+    ('warmup_steps', 1500, 'must be less than config.total_steps, 1500'),
+    ('accum_steps', 3, 'must divide config.batch, 128'),
+    ('pp.crop', None, 'config.pp.crop is None, must be the size'),
+    ('pp.crop', (8, 8, 3), r'\(8, 8, 3\), must be the size'),
+    ('pp.crop', 1, 'must hold a patch of 2x2'),
+    ('pp.resize', 4, 'must be at least config.pp.crop, 8'),
+    ('pp.crop_area', (0.5, 0.1), '0 < smallest <= largest'),
+    ('pp.train', 'train[:98%', 'must be a split such as'),
+    ('model', None, 'config.model must be set'),
+    ('model.classifier', 'unpooled', "from 'token' or 'gap'"),
+    ('model.transformer.num_heads', 5, 'divide config.model.hidden_size, 64'),
+    ('num_threads', 0, 'from 1 to 1024'),
+  ],
+)
+def test_values_out_of_range_are_refused(name, value, message):
+  _, config = load('digits')
+  with config.unlocked(), config.ignore_type():
+    *parents, last = name.split('.')
+    node = config
+    for parent in parents:
+      node = node[parent]
+    node[last] = value
+  with pytest.raises(errors.UserError, match=message):
+    validate.validate(config)

@@ -1,0 +1,117 @@
+"""Imports point one way, have no side effects, and need no TensorFlow."""
+
+import ast
+import subprocess
+import sys
+
+from conftest import REPOSITORY
+import pytest
+
+PACKAGE = REPOSITORY / 'vit_jax'
+
+# Each may import what stands in the lines above its own, see README.
+LEVELS = (
+  ('vit_jax',),
+  ('errors', 'configs.models', 'configs', 'data', 'preemption'),
+  ('download', 'cli', 'configs.common', 'configs.validate', 'state'),
+  ('data.transforms', 'data.augment', 'data.cifar', 'data.prepare'),
+  ('data.sources',),
+  ('data.pipeline',),
+  ('models.vit',),
+  ('models',),
+  ('flops', 'checkpoint', 'losses', 'optim', 'sharding', 'metrics'),
+  ('artifact',),
+  ('build', 'predict'),
+  ('evaluate',),
+  ('train',),
+  ('main',),
+)
+
+
+def module_names():
+  names = {}
+  for path in PACKAGE.rglob('*.py'):
+    parts = path.relative_to(REPOSITORY).with_suffix('').parts
+    if parts[-1] == '__init__':
+      parts = parts[:-1]
+    names['.'.join(parts)] = path
+  return names
+
+
+MODULES = module_names()
+
+
+def imports(path):
+  """Yields the modules of the package that a file imports."""
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.Import):
+      names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+      names = [
+        full if (full := f'{node.module}.{alias.name}') in MODULES
+        else node.module
+        for alias in node.names
+      ]  # fmt: skip
+    else:
+      continue
+    yield from (name for name in names if name.split('.')[0] == 'vit_jax')
+
+
+def test_imports_point_one_way():
+  level = {
+    name if name == 'vit_jax' else f'vit_jax.{name}': i
+    for i, names in enumerate(LEVELS)
+    for name in names
+  }
+  assert set(level) == set(MODULES)
+  wrong = [
+    f'{name} imports {other}'
+    for name, path in MODULES.items()
+    for other in imports(path)
+    if level[other] >= level[name]
+  ]
+  assert not wrong
+
+
+@pytest.mark.parametrize('forbidden', ['tensorflow', 'torch'])
+def test_nothing_imports_tensorflow_or_torch(forbidden):
+  code = f"""
+import importlib, sys
+class Block:
+  def find_spec(self, name, path=None, target=None):
+    if name.split('.')[0] == {forbidden!r}:
+      raise ImportError(name)
+sys.meta_path.insert(0, Block())
+for name in {sorted(MODULES)!r}:
+  importlib.import_module(name)
+from vit_jax.data import sources
+sources.get_source('digits', 'train')
+"""
+  subprocess.run([sys.executable, '-c', code], check=True, cwd=REPOSITORY)
+
+
+def test_importing_starts_no_backend_and_parses_no_flags():
+  code = f"""
+import importlib
+for name in {sorted(MODULES)!r}:
+  importlib.import_module(name)
+from absl import flags
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized()
+assert not flags.FLAGS.is_parsed()
+"""
+  subprocess.run([sys.executable, '-c', code], check=True, cwd=REPOSITORY)
+
+
+def test_files_and_functions_are_short():
+  long = []
+  for path in [*PACKAGE.rglob('*.py'), *(REPOSITORY / 'configs').glob('*.py')]:
+    text = path.read_text()
+    if text.count('\n') > 320:
+      long.append(path.name)
+    for node in ast.walk(ast.parse(text)):
+      if isinstance(node, ast.FunctionDef):
+        lines = node.end_lineno - node.lineno + 1
+        if lines > 65:
+          long.append(f'{path.name}: {node.name} has {lines} lines')
+  assert not long
