@@ -15,7 +15,7 @@ _VERSION = re.search(
 _REQUIRES = [
   'absl-py>=2.3,<3',  # Flags and logs, as ml_collections wants them.
   'array-record>=0.8.3,<0.9',  # Random access to TFDS data.
-  'flax>=0.12,<0.13',
+  'flax>=0.12.3,<0.13',
   'grain>=0.2.15,<0.3',  # Deterministic, sharded, resumable input.
   'jax>=0.10,<0.13',
   'jaxtyping>=0.3.2,<0.4',  # Shapes in signatures.
@@ -28,7 +28,7 @@ _REQUIRES = [
   'scipy>=1.15,<2',  # The official resize of position embeddings.
   'simplejpeg>=1.8.2,<2',  # The official JPEG pixels, fast.
   'tensorboardX>=2.6.4,<3',  # TensorBoard files without TensorFlow.
-  'tensorflow-datasets>=4.9.9,<5',
+  'tensorflow-datasets>=4.9.10,<5',
   'tqdm>=4.67,<5',  # Progress bars.
 ]
 

@@ -187,7 +187,7 @@ def train_and_evaluate(
     writer,
     _progress(config, data, first_step),
   )
-  if test_metrics is None:  # The run had ended before.
+  if test_metrics is None and config.eval_every:  # The run had ended before.
     test_metrics = eval_fn(state.params)
   _finish(config, state, data, test_metrics, workdir)
   writer.close()
