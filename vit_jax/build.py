@@ -47,17 +47,25 @@ class Data:
     return (*self.preprocess.size, pipeline.num_channels(self.test.source))
 
 
-def data(config: ml_collections.ConfigDict) -> Data:
-  """Opens the data set; no image is read yet."""
-  train, test = (
-    pipeline.Decoded(
-      sources.get_source(config.dataset, split, data_dir=config.tfds_data_dir),
-      exif=config.pp.exif,
-      on_bad_image=config.on_bad_image,
-      train=is_train,
+def _decoded(
+  config: ml_collections.ConfigDict, split: str, train: bool
+) -> pipeline.Decoded:
+  with sharding.first_process_first():
+    source = sources.get_source(
+      config.dataset, split, data_dir=config.tfds_data_dir
     )
-    for split, is_train in ((config.pp.train, True), (config.pp.test, False))
+  return pipeline.Decoded(
+    source,
+    exif=config.pp.exif,
+    on_bad_image=config.on_bad_image,
+    train=train,
   )
+
+
+def data(config: ml_collections.ConfigDict) -> Data:
+  """Opens the data set; no image of a folder is read yet."""
+  train = _decoded(config, config.pp.train, train=True)
+  test = _decoded(config, config.pp.test, train=False)
   size = common.image_size(config)
   how = {
     'size': size,
@@ -162,7 +170,8 @@ def _pretrained_params(
   shapes: dict[str, Any],
   image_shape: tuple[int, int, int],
 ) -> dict[str, Any]:
-  path = checkpoint.find(config.pretrained, config.pretrained_dir)
+  with sharding.first_process_first():
+    path = checkpoint.find(config.pretrained, config.pretrained_dir)
   logging.info('Fine-tuning from %s.', path)
   head = {
     'kernel': np.zeros(shapes['head']['kernel'].shape, np.float32),

@@ -6,11 +6,13 @@ heads and the mlp. One device is a mesh of size 1 and the same code.
 
 import collections
 from collections.abc import Iterable, Iterator
+import contextlib
 import math
 import re
 from typing import Any
 
 import jax
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
@@ -133,3 +135,14 @@ def put_batches(
 
   for batch in batches:
     yield jax.tree.map(put, batch)
+
+
+@contextlib.contextmanager
+def first_process_first() -> Iterator[None]:
+  """Lets process 0 pass alone, so that only it downloads to a shared folder."""
+  hosts = jax.process_count() > 1
+  if hosts and jax.process_index() > 0:
+    multihost_utils.sync_global_devices('first_process_first')
+  yield
+  if hosts and jax.process_index() == 0:
+    multihost_utils.sync_global_devices('first_process_first')

@@ -152,8 +152,9 @@ def train_and_evaluate(
   """
   validate.validate(config)
   mesh = sharding.make_mesh(**config.mesh)
-  # Fails early where the parts of a batch cannot be split over the devices.
-  sharding.data_shard(mesh, config.batch // config.accum_steps)
+  # Fails now, not at the first evaluation, where a batch cannot be split.
+  for batch_size in (config.batch // config.accum_steps, config.batch_eval):
+    sharding.data_shard(mesh, batch_size)
   data = build.data(config)
   model = build.model(config, len(data.class_names))
   tx, schedule = build.optimizer(config)

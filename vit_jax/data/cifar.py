@@ -1,6 +1,7 @@
 """CIFAR-10 and CIFAR-100 from their authors' archives, without TensorFlow."""
 
 import dataclasses
+import functools
 import pathlib
 import tarfile
 
@@ -46,6 +47,7 @@ _ARCHIVES = {
 NAMES = tuple(_ARCHIVES)
 
 
+@functools.lru_cache(maxsize=1)  # Both splits are in one archive.
 def load(
   name: str, directory: pathlib.Path
 ) -> tuple[
