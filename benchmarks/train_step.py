@@ -24,7 +24,7 @@ import optax
 from vit_jax import flops
 from vit_jax import models
 from vit_jax import state as state_lib
-from vit_jax import train
+from vit_jax import update
 from vit_jax.configs import models as model_configs
 
 _VARIANT = flags.DEFINE_list('variant', ['ViT-B_16'], 'Released models.')
@@ -59,8 +59,8 @@ def make_step(
   images = jnp.asarray(rng.uniform(-1, 1, (batch, *shape)), jnp.float32)
   labels = jnp.asarray(rng.integers(0, _CLASSES, batch), jnp.int32)
   data = {'image': images, 'label': labels}
-  loss_fn = train.make_loss_fn(model, lambda key, images: images)
-  step = functools.partial(train.train_step, loss_fn=loss_fn, tx=tx)
+  loss_fn = update.make_loss_fn(model, lambda key, images: images)
+  step = functools.partial(update.train_step, loss_fn=loss_fn, tx=tx)
   key = jax.random.key(0)
   start = time.perf_counter()
   compiled = jax.jit(step, donate_argnums=0).lower(state, data, key).compile()

@@ -20,7 +20,7 @@ from vit_jax import losses
 from vit_jax import models
 from vit_jax import optim
 from vit_jax import state as state_lib
-from vit_jax import train
+from vit_jax import update
 
 CONFIG = golden_json('index.json')['vit_token']['config']
 
@@ -47,8 +47,8 @@ def make_step(decay_type='linear', optim_dtype='float32', accum_steps=2):
     jnp.zeros((), jnp.int32), params, tx.init(params)
   )
   step = functools.partial(
-    train.train_step,
-    loss_fn=train.make_loss_fn(model, lambda key, images: images),
+    update.train_step,
+    loss_fn=update.make_loss_fn(model, lambda key, images: images),
     tx=tx,
     accum_steps=accum_steps,
   )
@@ -109,7 +109,7 @@ def test_the_random_stream_depends_on_seed_step_and_part():
   def key_of(seed, step):
     keys.clear()
     state = state_lib.TrainState(jnp.array(step), params, tx.init(params))
-    train.train_step(
+    update.train_step(
       state, batch, jax.random.key(seed), loss_fn=loss_fn, tx=tx, accum_steps=2
     )
     jax.effects_barrier()
@@ -162,7 +162,7 @@ def test_saving_does_not_see_later_steps(tmp_path):
   tx = optax.sgd(1.0)
   step = jax.jit(
     functools.partial(
-      train.train_step, loss_fn=lambda p, batch, key: p['w'].sum(), tx=tx
+      update.train_step, loss_fn=lambda p, batch, key: p['w'].sum(), tx=tx
     ),
     donate_argnums=0,
   )

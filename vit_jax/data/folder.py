@@ -1,0 +1,113 @@
+"""Image files in folders, `{split}/{class}/{image}`."""
+
+from collections.abc import Sequence
+import hashlib
+import os
+import pathlib
+import re
+from typing import Any
+
+from vit_jax import errors
+from vit_jax.data import splits as splits_lib
+
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.webp', '.bmp')
+_VALIDATION_NAMES = ('test', 'val', 'valid', 'validation')
+
+
+class FileSource:
+  """Image files and their labels."""
+
+  image_shape = None
+
+  def __init__(
+    self, files: Sequence[tuple[str, int]], class_names: Sequence[str]
+  ):
+    self._files = files
+    self.class_names = list(class_names)
+
+  def __len__(self) -> int:
+    return len(self._files)
+
+  def __getitem__(self, index: int) -> dict[str, Any]:
+    path, label = self._files[index]
+    return {
+      'image': pathlib.Path(path).read_bytes(),
+      'label': label,
+      'name': path,
+    }
+
+
+def open_folder(root: pathlib.Path, split: str) -> FileSource:
+  """Lists the images of a split; see `sources.get_source`.
+
+  Raises:
+    errors.UserError: if there are no images, a class is missing from a split, or
+      there is no such split.
+  """
+  splits = {
+    folder.name: _class_folders(folder)
+    for folder in sorted(root.iterdir())
+    if folder.is_dir() and not folder.name.startswith('.')
+  }
+  splits = {name: classes for name, classes in splits.items() if classes}
+  if not splits:
+    raise errors.UserError(
+      f'{root} has no images. It must look like train/<class>/<image> and'
+      f' test/<class>/<image>, images being {", ".join(IMAGE_SUFFIXES)}.'
+    )
+  for name in _VALIDATION_NAMES[1:]:
+    if 'test' not in splits and name in splits:
+      splits['test'] = splits.pop(name)
+  class_names = sorted(set().union(*splits.values()))
+  for name, classes in splits.items():
+    missing = sorted(set(class_names) - set(classes))
+    if missing:
+      raise errors.UserError(
+        f'{root / name} has no images of {len(missing)} of'
+        f' {len(class_names)} classes: {", ".join(missing[:5])}. Each split'
+        f' needs a folder with images for each class.'
+      )
+  files = {
+    name: _shuffled(
+      [(f, class_names.index(c)) for c in classes for f in classes[c]], root
+    )
+    for name, classes in splits.items()
+  }
+  sizes = {name: len(x) for name, x in files.items()}
+
+  def known(match: re.Match) -> str:
+    name = match[0]
+    return name if name in files or name not in _VALIDATION_NAMES else 'test'
+
+  parts = splits_lib.parse_split(
+    re.sub(r'[a-z]\w*', known, split), sizes, str(root)
+  )
+  chosen = [file for n, a, b in parts for file in files[n][a:b]]
+  return FileSource(chosen, class_names)
+
+
+def _class_folders(folder: pathlib.Path) -> dict[str, list[str]]:
+  """Returns {class: files}, those of nested folders included."""
+  classes = {}
+  for entry in os.scandir(folder):
+    if entry.is_dir() and not entry.name.startswith('.'):
+      files = [
+        os.path.join(parent, name)
+        for parent, _, names in os.walk(entry.path, followlinks=True)
+        for name in names
+        if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith('.')
+      ]
+      if files:
+        classes[entry.name] = sorted(files)
+  return classes
+
+
+def _shuffled(
+  files: list[tuple[str, int]], root: pathlib.Path
+) -> list[tuple[str, int]]:
+  # By a hash of the name below the root: the same order on every machine.
+  def key(file: tuple[str, int]) -> bytes:
+    name = os.path.relpath(file[0], root).replace(os.sep, '/')
+    return hashlib.md5(name.encode(errors='surrogateescape')).digest()
+
+  return sorted(files, key=key)

@@ -1,0 +1,38 @@
+"""Splits in TFDS notation, for data of any kind."""
+
+import tensorflow_datasets as tfds
+
+from vit_jax import errors
+
+
+def parse_split(
+  split: str, sizes: dict[str, int], dataset: str
+) -> list[tuple[str, int, int]]:
+  """Returns [(name, from, to)] for a split in TFDS notation.
+
+  Raises:
+    errors.UserError: if it cannot be read, names no split or is empty.
+  """
+  infos = tfds.core.SplitDict(
+    [
+      tfds.core.SplitInfo(name=name, shard_lengths=[size], num_bytes=0)
+      for name, size in sizes.items()
+    ]
+  )
+  try:
+    parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)
+  except (ValueError, AssertionError, KeyError) as e:
+    raise errors.UserError(
+      f'Split {split!r} of {dataset} cannot be read. There are'
+      f' {", ".join(f"{k} ({n} images)" for k, n in sizes.items())}; slices'
+      f" look like 'train[:98%]' or 'train[100:200]+test'."
+    ) from e
+  ranges = [
+    (p.splitname, p.from_ or 0, sizes[p.splitname] if p.to is None else p.to)
+    for p in parts
+  ]
+  if not any(end > start for _, start, end in ranges):
+    raise errors.UserError(
+      f'Split {split!r} of {dataset} is empty: it has {sizes} images.'
+    )
+  return ranges

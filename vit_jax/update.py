@@ -1,0 +1,89 @@
+"""One update of the parameters, pure, the same for every model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+import optax
+
+from vit_jax import losses
+from vit_jax import state as state_lib
+
+Batch = dict[str, Array]
+LossFn = Callable[[Any, Batch, Key[Array, '']], Float[Array, '']]
+
+
+def make_loss_fn(
+  model: nn.Module,
+  preprocess: Callable[[Array, Array], Array],
+  loss: str = 'softmax',
+  label_smoothing: float = 0.0,
+) -> LossFn:
+  """Returns `loss_fn(params, batch, key)`, the mean loss of a batch.
+
+  Args:
+    model: the module.
+    preprocess: `(key, images)` to float32 images in [-1, 1].
+    loss: name in `losses.LOSSES`.
+    label_smoothing: part of the target that all classes share.
+  """
+
+  def loss_fn(params, batch, key):
+    augment_key, dropout_key = jax.random.split(key)
+    logits = model.apply(
+      {'params': params},
+      preprocess(augment_key, batch['image']),
+      train=True,
+      rngs={'dropout': dropout_key},
+    )
+    values = losses.LOSSES[loss](logits, batch['label'], label_smoothing)
+    return jnp.mean(values)
+
+  return loss_fn
+
+
+def accumulate_gradient(
+  loss_fn: LossFn, params: Any, batch: Batch, key: Array, accum_steps: int
+) -> tuple[Array, Any]:
+  """Returns the mean loss and gradient, computed in `accum_steps` parts."""
+  grad_fn = jax.value_and_grad(loss_fn)
+  if accum_steps == 1:
+    return grad_fn(params, batch, key)
+
+  def split(x: Array) -> Array:
+    # Strided parts: each has rows of every device, so that nothing moves.
+    return x.reshape(-1, accum_steps, *x.shape[1:]).swapaxes(0, 1)
+
+  def body(total, part):
+    index, micro_batch = part
+    value = grad_fn(params, micro_batch, jax.random.fold_in(key, index))
+    return jax.tree.map(jnp.add, total, value), None
+
+  zeros = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+  parts = (jnp.arange(accum_steps), jax.tree.map(split, batch))
+  total, _ = jax.lax.scan(body, zeros, parts)
+  return jax.tree.map(lambda x: x / accum_steps, total)
+
+
+def train_step(
+  state: state_lib.TrainState,
+  batch: Batch,
+  key: Array,
+  *,
+  loss_fn: LossFn,
+  tx: optax.GradientTransformation,
+  accum_steps: int = 1,
+) -> tuple[state_lib.TrainState, dict[str, Array]]:
+  """One update; returns the new state and metrics of this step."""
+  # The key depends on the step alone, so a resumed run repeats exactly.
+  step_key = jax.random.fold_in(key, state.step)
+  loss, grads = accumulate_gradient(
+    loss_fn, state.params, batch, step_key, accum_steps
+  )
+  updates, opt_state = tx.update(grads, state.opt_state, state.params)
+  params = optax.apply_updates(state.params, updates)
+  metrics = {'train_loss': loss, 'grad_norm': optax.tree.norm(grads)}
+  return state_lib.TrainState(state.step + 1, params, opt_state), metrics
