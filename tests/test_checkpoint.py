@@ -2,9 +2,11 @@
 
 import functools
 import http.server
+import io
 import pickle
 import re
 import threading
+import zipfile
 
 from conftest import GOLDEN
 from conftest import golden_arrays
@@ -18,6 +20,7 @@ from vit_jax import checkpoint
 from vit_jax import download
 from vit_jax import errors
 from vit_jax import models
+from vit_jax import released
 
 CONFIG = golden_json('index.json')['vit_token']['config']
 TOKEN = GOLDEN / 'vit_token.npz'
@@ -162,6 +165,18 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
   assert path.read_bytes() == b'old'
 
 
+def repr_header():
+  header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
+  return header.ljust(117).encode() + b'\n'
+
+
+def torch_zip():
+  stream = io.BytesIO()
+  with zipfile.ZipFile(stream, 'w') as f:
+    f.writestr('archive/data.pkl', pickle.dumps({}))
+  return stream.getvalue()
+
+
 def wrong_file(kind):
   content = TOKEN.read_bytes()
   return {
@@ -172,6 +187,8 @@ def wrong_file(kind):
     'lfs': b'version https://git-lfs.github.com/spec/v1\noid sha256:0\n',
     'safetensors': b'\x10\0\0\0\0\0\0\0{"a": 1}',
     'text': b'hello',
+    'npy': b'\x93NUMPY\x01\x00v\x00' + repr_header() + bytes(4),
+    'torch': torch_zip(),
   }[kind]
 
 
@@ -184,6 +201,8 @@ def wrong_file(kind):
     ('pickle', 'a Python pickle, which is never opened'),
     ('lfs', 'a Git LFS pointer: run `git lfs pull`'),
     ('safetensors', r'a \.safetensors file'),
+    ('npy', r'a single \.npy array'),
+    ('torch', 'a PyTorch file'),
     ('text', "of an unknown kind .*b'hello'"),
   ],
 )
@@ -219,7 +238,7 @@ def test_a_missing_file_is_named(tmp_path):
   with pytest.raises(errors.UserError, match=r'no checkpoint file .*none.npz'):
     checkpoint.load(tmp_path / 'none.npz')
   with pytest.raises(errors.UserError) as e:
-    checkpoint.find('my-model', str(tmp_path))
+    released.find('my-model', str(tmp_path))
   assert f'{tmp_path}/my-model.npz is missing' in str(e.value)
   assert 'config.pretrained=' in str(e.value)
 
@@ -240,7 +259,9 @@ class _Server(http.server.BaseHTTPRequestHandler):
     if wanted and self.ranges:
       start = int(wanted.removeprefix('bytes=').removesuffix('-'))
       if start >= len(self.content):
-        self.send_error(416)
+        self.send_response(416)
+        self.send_header('Content-Range', f'bytes */{len(self.content)}')
+        self.end_headers()
         return
     body = self.content[start:]
     self.send_response(206 if start else 200)
@@ -289,6 +310,18 @@ def test_a_whole_partial_file_is_moved_into_place(server, tmp_path):
   assert (tmp_path / 'model.npz').read_bytes() == server.content
 
 
+def test_a_partial_file_of_another_size_is_fetched_again(server, tmp_path):
+  (tmp_path / 'model.npz.part').write_bytes(server.content + b'more')
+  download.download(f'{server.url}/model.npz', tmp_path / 'model.npz')
+  assert (tmp_path / 'model.npz').read_bytes() == server.content
+
+
+def test_a_folder_that_cannot_be_made(server, tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(errors.UserError, match='cannot be fetched'):
+    download.download(f'{server.url}/x', tmp_path / 'file' / 'x')
+
+
 def test_a_wrong_checksum_is_refused(server, tmp_path):
   with pytest.raises(errors.UserError, match='arrived damaged: its SHA-256'):
     download.download(f'{server.url}/x', tmp_path / 'x', sha256='0' * 64)
@@ -297,20 +330,20 @@ def test_a_wrong_checksum_is_refused(server, tmp_path):
 
 def test_released_names_are_downloaded_once(server, tmp_path, monkeypatch):
   monkeypatch.setattr(
-    checkpoint, 'RELEASED_URLS', {'ViT-B_16': f'{server.url}/ViT-B_16.npz'}
+    released, 'RELEASED_URLS', {'ViT-B_16': f'{server.url}/ViT-B_16.npz'}
   )
-  find = functools.partial(checkpoint.find, 'ViT-B_16', str(tmp_path))
+  find = functools.partial(released.find, 'ViT-B_16', str(tmp_path))
   assert find() == find() == tmp_path / 'ViT-B_16.npz'
   assert len(server.requests) == 1
 
 
 def test_http_403_says_which_file_to_put_where(server, tmp_path, monkeypatch):
   monkeypatch.setattr(
-    checkpoint, 'RELEASED_URLS', {'ViT-B_16': f'{server.url}/ViT-B_16.npz'}
+    released, 'RELEASED_URLS', {'ViT-B_16': f'{server.url}/ViT-B_16.npz'}
   )
   server.status = 403
   with pytest.raises(errors.UserError) as e:
-    checkpoint.find('ViT-B_16', str(tmp_path))
+    released.find('ViT-B_16', str(tmp_path))
   for words in ('HTTP 403', f'put it at {tmp_path}', 'pretrained_dir', 'timm'):
     assert words in str(e.value)
   assert not list(tmp_path.iterdir())
@@ -318,8 +351,15 @@ def test_http_403_says_which_file_to_put_where(server, tmp_path, monkeypatch):
 
 def test_a_bucket_may_be_the_directory(server, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  path = checkpoint.find('ViT-B_16', f'{server.url}/imagenet21k')
-  assert path.resolve() == tmp_path / 'checkpoints' / 'ViT-B_16.npz'
+  path = released.find('ViT-B_16', f'{server.url}/imagenet21k')
+  assert path.read_bytes() == server.content
+  assert path.is_relative_to('checkpoints')
+  # Another bucket with a file of the same name is another file.
+  server.content = b'other'
+  other = released.find(f'{server.url}/sam/ViT-B_16.npz?download=true')
+  assert other.read_bytes() == b'other'
+  assert other.name == 'ViT-B_16.npz'
+  assert path.read_bytes() != b'other'
 
 
 def test_gs_addresses_are_mapped():

@@ -1,5 +1,6 @@
 """Every run file loads, every setting is read, every wrong one is refused."""
 
+import ast
 import importlib.util
 import re
 
@@ -7,6 +8,7 @@ from conftest import REPOSITORY
 import ml_collections
 import pytest
 
+from vit_jax import build
 from vit_jax import errors
 from vit_jax.configs import common
 from vit_jax.configs import models
@@ -105,21 +107,42 @@ def fields(config, prefix='config'):
 
 
 def test_every_setting_is_read():
-  code = '\n'.join(
-    path.read_text()
-    for path in (REPOSITORY / 'vit_jax').rglob('*.py')
-    if path.name != 'validate.py'
-  )
+  reads = set()
+  for path in (REPOSITORY / 'vit_jax').rglob('*.py'):
+    if path.parent.name == 'configs' and path.name == 'validate.py':
+      continue
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        reads.add(ast.unparse(node))
   names = list(fields(common.get_config()))
   assert len(names) > 40
-  unread = [
-    name
-    for name in names
-    # Whole groups are passed on as `**config.mesh`.
-    if not re.search(rf'{re.escape(name)}\b(?! =)', code)
-    and f'**{name.rpartition(".")[0]}' not in code
-  ]
+  # The mesh is passed on as a whole.
+  unread = [n for n in names if n not in reads and 'mesh' not in n]
   assert not unread
+
+
+def test_settings_reach_the_model():
+  config = load('digits')[1]
+  config.stochastic_depth_rate = 0.25
+  config.layer_norm_epsilon = 1e-3
+  config.exact_gelu = True
+  config.remat = True
+  config.dtype = 'bfloat16'
+  config.head_bias_init = -3.0
+  model = build.model(config, num_classes=7)
+  assert dict(model.transformer) == {
+    'stochastic_depth_rate': 0.25,
+    'layer_norm_epsilon': 1e-3,
+    'exact_gelu': True,
+    'remat': True,
+    'attention_dropout_rate': 0.0,
+    'dropout_rate': 0.0,
+    'mlp_dim': 128,
+    'num_heads': 4,
+    'num_layers': 4,
+  }
+  got = (model.num_classes, model.dtype, model.head_bias_init)
+  assert got == (7, 'bfloat16', -3.0)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +165,13 @@ def test_every_setting_is_read():
     ('model.classifier', 'unpooled', "from 'token' or 'gap'"),
     ('model.transformer.num_heads', 5, 'divide config.model.hidden_size, 64'),
     ('num_threads', 0, 'from 1 to 1024'),
+    ('base_lr', float('nan'), 'config.base_lr is nan'),
+    ('seed', 2**63, 'config.seed is 9223372036854775808, must be from'),
+    ('pp.crop_area', (0.5,), '0 < smallest <= largest'),
+    ('model.patches.size', (2,), r'must be \(height, width\)'),
+    ('model.transformer.num_heads', 0, 'must be at least 1'),
+    ('model.transformer.num_layers', -1, 'must be at least 1'),
+    ('model.transformer.dropout_rate', 1.5, 'from 0.0 to 0.999'),
   ],
 )
 def test_values_out_of_range_are_refused(name, value, message):

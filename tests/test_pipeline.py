@@ -142,6 +142,16 @@ def test_bad_images_are_skipped_and_counted(bad_folder):
   assert sum(int(b['mask'].sum()) for b in batches) == 14
 
 
+def test_a_file_that_vanished_is_bad_too(image_folder):
+  source = sources.get_source(str(image_folder), 'test')
+  (image_folder / 'test' / 'blue' / '2.jpg').unlink()
+  data = pipeline.Decoded(source, on_bad_image='skip')
+  masks = [data[i]['mask'] for i in range(15)]
+  assert sum(masks) == 14
+  with pytest.raises(errors.UserError, match=r'blue/2.jpg cannot be decoded'):
+    pipeline.Decoded(source)[masks.index(False)]
+
+
 def test_skipping_everything_ends(image_folder):
   for path in (image_folder / 'train').rglob('*.jpg'):
     path.write_text('no image')

@@ -81,6 +81,12 @@ def test_formats_cases_and_nesting(image_folder):
   assert all(decoded[i]['image'].shape[-1] == 3 for i in range(41))
 
 
+def test_the_test_set_is_never_taken_for_another(image_folder):
+  for split in ('val', 'train+val'):
+    with pytest.raises(errors.UserError, match='cannot be read'):
+      sources.get_source(str(image_folder), split)
+
+
 def test_validation_folder_stands_in_for_test(image_folder):
   (image_folder / 'test').rename(image_folder / 'val')
   assert len(sources.get_source(str(image_folder), 'test')) == 15
@@ -241,6 +247,27 @@ def test_tfds_data_that_is_missing_or_has_no_such_split(tfds_dir):
   assert '[prepare]' in str(e.value)
   with pytest.raises(errors.UserError, match=r'train \(12 images\)'):
     sources.get_source('shapes', 'dev', data_dir=str(tfds_dir))
+
+
+def test_tfds_versions_and_configs(tfds_dir, tmp_path):
+  root = tmp_path / 'data'
+  prepared = tfds_dir / 'shapes' / '1.0.0'
+  for version in ('9.0.0', '10.0.0'):
+    shutil.copytree(prepared, root / 'shapes' / version)
+  for config in ('large', 'small'):
+    shutil.copytree(prepared, root / 'forms' / config / '1.0.0')
+
+  def source(name):
+    return sources.get_source(name, 'train', data_dir=str(root))
+
+  assert '10.0.0' in str(sources._tfds_builder('shapes', root).data_path)
+  assert len(source('shapes:9.0.0')) == len(source('forms/small')) == 12
+  with pytest.raises(
+    errors.UserError, match=r'one of forms/large, forms/small'
+  ):
+    source('forms')
+  with pytest.raises(errors.UserError, match=r'shapes:8.0.0 is neither'):
+    source('shapes:8.0.0')
 
 
 def test_tfrecord_data_names_the_command_that_converts_it(

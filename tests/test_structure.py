@@ -13,7 +13,8 @@ PACKAGE = REPOSITORY / 'vit_jax'
 LEVELS = (
   ('vit_jax',),
   ('errors', 'configs.models', 'configs', 'data', 'preemption'),
-  ('download', 'cli', 'configs.common', 'configs.validate', 'state'),
+  ('download',),
+  ('released', 'cli', 'configs.common', 'configs.validate', 'state'),
   ('data.transforms', 'data.augment', 'data.cifar', 'data.prepare'),
   ('data.splits',),
   ('data.folder',),

@@ -52,7 +52,10 @@ class Artifact:
 
 
 def save(directory: os.PathLike | str, artifact: Artifact) -> None:
-  """Writes `model.npz`, `config.json`, `labels.txt`: all of them or none."""
+  """Writes `model.npz`, `config.json`, `labels.txt`: all of them or none.
+
+  One that was there stays until the new one is whole.
+  """
   directory = pathlib.Path(directory)
   temporary = directory.with_name(directory.name + '.tmp')
   shutil.rmtree(temporary, ignore_errors=True)

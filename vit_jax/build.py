@@ -16,6 +16,7 @@ from vit_jax import artifact
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import optim
+from vit_jax import released
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax.configs import common
@@ -171,7 +172,7 @@ def _pretrained_params(
   image_shape: tuple[int, int, int],
 ) -> dict[str, Any]:
   with sharding.first_process_first():
-    path = checkpoint.find(config.pretrained, config.pretrained_dir)
+    path = released.find(config.pretrained, config.pretrained_dir)
   logging.info('Fine-tuning from %s.', path)
   head = {
     'kernel': np.zeros(shapes['head']['kernel'].shape, np.float32),

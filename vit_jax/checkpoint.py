@@ -1,4 +1,4 @@
-"""Official `.npz` checkpoints: find, load, adapt to another task, save."""
+"""Official `.npz` checkpoints: load, adapt to another task, save."""
 
 from collections.abc import Mapping
 import os
@@ -6,31 +6,18 @@ import pathlib
 import re
 from typing import Any
 import zipfile
+import zlib
 
 import flax.traverse_util
-import ml_dtypes
+import jax.numpy as jnp
 import numpy as np
 import scipy.ndimage
 
-from vit_jax import download
 from vit_jax import errors
+from vit_jax import released
 from vit_jax.configs import models as model_configs
 
 Params = dict[str, Any]
-
-_BUCKET = 'gs://vit_models'
-_IMAGENET21K = ('ViT-B_16', 'ViT-B_32', 'ViT-L_16', 'ViT-L_32', 'ViT-H_14')
-_AUGREG = {  # The best ImageNet-21k file of each (arXiv:2106.10270, Sec. 3).
-  'ViT-Ti_16': 'Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0',
-  'ViT-S_32': 'S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0',
-  'ViT-S_16': 'S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0',
-  'ViT-B_8': 'B_8-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0',
-}
-
-# Where the released files are, by model name.
-RELEASED_URLS = {
-  name: f'{_BUCKET}/imagenet21k/{name}.npz' for name in _IMAGENET21K
-} | {name: f'{_BUCKET}/augreg/{file}.npz' for name, file in _AUGREG.items()}
 
 _SIGNATURES = (  # What a wrong file starts with, and what it then is.
   (b'version https://git-lfs', 'a Git LFS pointer: run `git lfs pull`'),
@@ -41,64 +28,16 @@ _SIGNATURES = (  # What a wrong file starts with, and what it then is.
 )
 
 
-def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
-  """Returns the path of a checkpoint file, downloaded first if need be.
-
-  Args:
-    name_or_path: a file, a URL (`https://`, `gs://`), or the name of a released
-      model: `directory/<name>.npz`, downloaded to there if it is absent.
-    directory: a folder, or a URL below which `<name>.npz` is; what comes from a
-      URL is kept in `checkpoints/`.
-
-  Raises:
-    errors.UserError: if it is not there and cannot be downloaded; the message
-      says which file is missing and where to put it.
-  """
-  if download.is_url(name_or_path):
-    return _cached(name_or_path, pathlib.Path('checkpoints'))
-  path = pathlib.Path(name_or_path)
-  if path.is_file():
-    return path
-  if path.suffix == '.npz' or len(path.parts) > 1:
-    raise errors.UserError(f'There is no checkpoint file {path.resolve()}.')
-  if download.is_url(directory):
-    url = f'{directory.rstrip("/")}/{name_or_path}.npz'
-    return _cached(url, pathlib.Path('checkpoints'))
-  path = pathlib.Path(directory) / f'{name_or_path}.npz'
-  if not path.is_file():
-    _download_released(name_or_path, path)
-  return path
-
-
-def _cached(url: str, directory: pathlib.Path) -> pathlib.Path:
-  path = directory / url.rsplit('/', 1)[-1]
-  if not path.is_file():
-    _download(url, path)
-  return path
-
-
-def _download_released(name: str, path: pathlib.Path) -> None:
-  if name not in RELEASED_URLS:
-    raise errors.UserError(
-      f'{path} is missing and no public source of {name!r} is known. Put the'
-      f' file there, give its path with --config.pretrained=FILE, or train'
-      f' from scratch with --config.pretrained= (empty). Known by name:'
-      f' {", ".join(sorted(RELEASED_URLS))}.'
-    )
-  _download(RELEASED_URLS[name], path)
-
-
-def _download(url: str, path: pathlib.Path) -> None:
-  try:
-    download.download(url, path)
-  except errors.UserError as e:
-    raise errors.UserError(
-      f'{path} is missing and could not be downloaded. {e} Fetch it where there'
-      f' is internet and put it at {path.resolve()}; sources are'
-      f' {download.https_url(url)} and the timm and google organisations on'
-      f' Hugging Face; another folder or bucket is set by'
-      f' --config.pretrained_dir, another file by --config.pretrained.'
-    ) from e
+# What NumPy raises at files that are cut, damaged or something else.
+_READ_ERRORS = (
+  AttributeError,
+  EOFError,
+  OSError,
+  TypeError,
+  ValueError,
+  zipfile.BadZipFile,
+  zlib.error,
+)
 
 
 def load(path: os.PathLike | str) -> Params:
@@ -114,28 +53,27 @@ def load(path: os.PathLike | str) -> Params:
     errors.UserError: if the file is absent, cut, or something else; the message
       says what it is.
   """
-  path = find(str(path))
+  path = released.find(str(path))
   try:
     with np.load(path, allow_pickle=False) as arrays:
       flat = {name: _as_array(arrays[name]) for name in arrays.files}
-  except (
-    ValueError,
-    OSError,
-    EOFError,
-    AttributeError,
-    zipfile.BadZipFile,
-  ) as e:
+  except _READ_ERRORS as e:
     raise errors.UserError(
       f'{path} is not an .npz checkpoint: it is {_what_it_is(path)}.'
     ) from e
-  if not flat:
-    raise errors.UserError(f'{path} holds no arrays.')
+  names = set(flat)
+  nested = [n for n in names if any(m.startswith(f'{n}/') for m in names)]
+  if not flat or nested:
+    raise errors.UserError(
+      f'{path} is no checkpoint: it holds {len(flat)} arrays, of which'
+      f' {nested[:3]} are also the names of modules.'
+    )
   return to_linen(flax.traverse_util.unflatten_dict(flat, sep='/'))
 
 
 def _as_array(array: np.ndarray) -> np.ndarray:
   # NumPy writes bfloat16 as two bytes without a meaning.
-  return array.view(ml_dtypes.bfloat16) if array.dtype == 'V2' else array
+  return array.view(jnp.bfloat16) if array.dtype == 'V2' else array
 
 
 def _what_it_is(path: pathlib.Path) -> str:
@@ -148,6 +86,10 @@ def _what_it_is(path: pathlib.Path) -> str:
     if start.lstrip().startswith(signature):
       return meaning
   if start.startswith(b'PK'):
+    if zipfile.is_zipfile(path):
+      names = zipfile.ZipFile(path).namelist()
+      if any(name.endswith('data.pkl') for name in names):
+        return 'a PyTorch file, a pickle, which is never opened'
     return (
       f'cut or damaged after {size} bytes, or holds objects that are not'
       f' arrays. Fetch it again'

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 import logging as python_logging
 import pathlib
 import sys
+import traceback
 
 from absl import app
 from absl import flags
@@ -41,6 +42,9 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
   except (AttributeError, KeyError, OSError, TypeError, ValueError) as e:
     # What ml_collections and run files raise at names and values they refuse.
     reason = str(e.args[0] if e.args else e).strip().replace('\n', ' ')
+    last = traceback.extract_tb(e.__traceback__)[-1]
+    if 'site-packages' not in last.filename:  # Of a run file, say where.
+      reason += f' ({last.filename}:{last.lineno})'
     sys.exit(f'{_program()}: {reason}')
   except flags.Error as e:
     sys.exit(f'{_program()}: {e}')

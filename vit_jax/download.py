@@ -43,8 +43,8 @@ def download(url: str, path: os.PathLike | str, *, sha256: str = '') -> None:
   """
   url, path = https_url(url), pathlib.Path(path)
   part = path.with_name(path.name + '.part')
-  path.parent.mkdir(parents=True, exist_ok=True)
   try:
+    path.parent.mkdir(parents=True, exist_ok=True)
     _fetch(url, part)
   except urllib.error.HTTPError as e:
     raise errors.UserError(f'{url}: HTTP {e.code} {e.reason}.') from e
@@ -76,9 +76,14 @@ def _fetch(url: str, part: pathlib.Path) -> None:
   try:
     response = urllib.request.urlopen(request, timeout=_TIMEOUT)
   except urllib.error.HTTPError as e:
-    if e.code != 416:  # Nothing after what we have: it was whole already.
+    if e.code != 416:
       raise
-    return
+    # Nothing comes after what we have: it is whole, or of another file.
+    size = e.headers.get('Content-Range', '').rpartition('/')[2]
+    if size == str(have):
+      return
+    part.unlink()
+    return _fetch(url, part)
   with response:
     if response.status != 206:  # The server ignores ranges: from the start.
       have = 0

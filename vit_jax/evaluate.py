@@ -121,7 +121,7 @@ def evaluate(
     raise errors.UserError(
       f'{workdir} has no checkpoints. Train first, with the same --workdir.'
     )
-  saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
+  saver = state_lib.Saver(workdir, read_only=True)
   if saver.latest_step is None:
     raise errors.UserError(
       f'{workdir} has no whole checkpoint yet. Train first or longer.'

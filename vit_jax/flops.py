@@ -18,6 +18,7 @@ _PEAK_FLOPS = (
   ('NVIDIA H100 PCIe', 756e12),
   ('NVIDIA H100', 989e12),
   ('NVIDIA A100', 312e12),
+  ('NVIDIA L40S', 362e12),
   ('NVIDIA L4', 121e12),
   ('Tesla V100', 125e12),
 )

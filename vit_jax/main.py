@@ -35,9 +35,9 @@ _TRAINERS = {
   'evaluate': evaluate.evaluate,
 }
 
-# Set by JAX's users, TPU pods, Slurm and Open MPI for jobs of several hosts.
+# Set for each task of several, by JAX's users, srun and Open MPI.
 _CLUSTER_VARIABLES = ('JAX_COORDINATOR_ADDRESS', 'COORDINATOR_ADDRESS')
-_CLUSTER_SIZES = ('SLURM_NTASKS', 'OMPI_COMM_WORLD_SIZE')
+_CLUSTER_SIZES = ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
 
 
 def is_cluster(environment: dict[str, str]) -> bool:
@@ -52,10 +52,16 @@ def is_cluster(environment: dict[str, str]) -> bool:
 def start_distributed(mode: str) -> None:
   """Joins the other hosts where they are seen or asked for."""
   if mode == 'on' or (mode == 'auto' and is_cluster(dict(os.environ))):
-    jax.distributed.initialize(
-      num_processes=_int(os.environ.get('JAX_NUM_PROCESSES')),
-      process_id=_int(os.environ.get('JAX_PROCESS_ID')),
-    )
+    try:
+      jax.distributed.initialize(
+        num_processes=_int(os.environ.get('JAX_NUM_PROCESSES')),
+        process_id=_int(os.environ.get('JAX_PROCESS_ID')),
+      )
+    except (ValueError, RuntimeError) as e:
+      raise errors.UserError(
+        f'The other hosts cannot be joined: {e}. Set JAX_COORDINATOR_ADDRESS,'
+        f' JAX_NUM_PROCESSES and JAX_PROCESS_ID, or --distributed=off.'
+      ) from e
 
 
 def _int(text: str | None) -> int | None:
@@ -70,6 +76,10 @@ def run() -> None:
     raise errors.UserError(
       f'config.trainer is {config.trainer!r}, must be one of'
       f' {", ".join(_TRAINERS)}.'
+    )
+  if '://' in workdir:
+    raise errors.UserError(
+      f'--workdir={workdir} is an address. Give a folder; mount the bucket.'
     )
   try:
     pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ def make_mesh(data: int = -1, fsdp: int = 1, model: int = 1) -> Mesh:
     errors.UserError: if their product is not the number of devices.
   """
   sizes, total = [data, fsdp, model], jax.device_count()
-  if sizes.count(-1) == 1:
+  if sizes.count(-1) == 1 and 0 not in sizes:
     known = -math.prod(sizes)
     sizes = [total // known if s == -1 else s for s in sizes]
   if math.prod(sizes) != total or min(sizes) < 1:
@@ -143,6 +143,8 @@ def first_process_first() -> Iterator[None]:
   hosts = jax.process_count() > 1
   if hosts and jax.process_index() > 0:
     multihost_utils.sync_global_devices('first_process_first')
-  yield
-  if hosts and jax.process_index() == 0:
-    multihost_utils.sync_global_devices('first_process_first')
+  try:
+    yield
+  finally:  # If it fails, the others try too, and say so themselves.
+    if hosts and jax.process_index() == 0:
+      multihost_utils.sync_global_devices('first_process_first')

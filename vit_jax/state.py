@@ -30,7 +30,10 @@ class Saver:
   A checkpoint appears under its own name only when it is whole.
   """
 
-  def __init__(self, workdir: os.PathLike | str, keep: int = 2):
+  def __init__(
+    self, workdir: os.PathLike | str, keep: int = 2, *, read_only: bool = False
+  ):
+    """Opens `workdir/checkpoints`; read-only beside a run that writes."""
     keep_best = _policies.BestN(
       get_metric_fn=lambda metrics: metrics[BEST_METRIC],
       n=1,
@@ -43,7 +46,9 @@ class Saver:
         preservation_policy=_policies.AnyPreservationPolicy(
           [_policies.LatestN(keep), keep_best]
         ),
-        cleanup_tmp_directories=True,
+        # Of another run they may be checkpoints in the making.
+        cleanup_tmp_directories=not read_only,
+        read_only=read_only,
       ),
     )
 
@@ -51,6 +56,11 @@ class Saver:
   def latest_step(self) -> int | None:
     """The step of the newest checkpoint; None if there is none."""
     return self._manager.latest_step()
+
+  def best(self) -> float:
+    """Returns the best accuracy among the checkpoints; -1 if none has one."""
+    known = [self._manager.metrics(s) for s in self._manager.all_steps()]
+    return max([m[BEST_METRIC] for m in known if m], default=-1.0)
 
   def save(
     self, state: TrainState, metrics: dict[str, float] | None = None

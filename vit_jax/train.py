@@ -125,7 +125,7 @@ def _loop(
 ):
   """Runs the remaining steps; returns the state and the last test metrics."""
   key = jax.random.key(config.seed)
-  test_metrics = None
+  test_metrics, best = None, saver.best()
   due = functools.partial(_due, last=config.total_steps)
   try:
     with preemption.Preemption() as preempted, progress:
@@ -137,13 +137,18 @@ def _loop(
           metrics['lr'] = float(schedule(step - 1))
           progress.show(metrics)
           writer.write(step, {**metrics, **progress.speed()})
+        stop = preempted.requested(step)
+        save = stop or due(step, config.checkpoint_every)
         new_metrics = None
-        if due(step, config.eval_every):
+        # An evaluation could outlast the time that is left before a stop.
+        if due(step, config.eval_every) and not stop:
           test_metrics = new_metrics = eval_fn(state.params)
           writer.write(step, test_metrics)
+          accuracy = test_metrics[state_lib.BEST_METRIC]
+          save = save or (config.checkpoint_every > 0 and accuracy > best)
+          best = max(best, accuracy)
           progress.reset()
-        stop = preempted.requested(step)
-        if due(step, config.checkpoint_every) or stop:
+        if save:
           _check_finite(metrics, step, saver)
           saver.save(state, new_metrics)
           progress.reset()

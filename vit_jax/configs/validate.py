@@ -1,6 +1,7 @@
 """Refuses settings that cannot work, before anything is loaded."""
 
 import difflib
+import math
 import re
 
 import ml_collections
@@ -19,6 +20,7 @@ _CHOICES = {
 }
 
 _RANGES = {  # Smallest and largest that make sense, both included.
+  'seed': (0, 2**32 - 1),
   'total_steps': (1, None),
   'warmup_steps': (0, None),
   'base_lr': (0.0, None),
@@ -61,12 +63,21 @@ def validate(config: ml_collections.ConfigDict) -> None:
     value = config[name]
     if value is None:
       raise errors.UserError(f'config.{name} must be set: --config.{name}=...')
-    if value < low or (high is not None and value > high):
-      limit = f'at least {low}' if high is None else f'from {low} to {high}'
-      raise errors.UserError(f'config.{name} is {value}, must be {limit}.')
+    _check_range(f'config.{name}', value, low, high)
   _validate_steps(config)
   _validate_images(config)
   _validate_model(config)
+
+
+def _check_range(
+  name: str,
+  value: int | float,
+  low: int | float,
+  high: int | float | None = None,
+) -> None:
+  if not low <= value <= (math.inf if high is None else high):  # NaN too.
+    limit = f'at least {low}' if high is None else f'from {low} to {high}'
+    raise errors.UserError(f'{name} is {value}, must be {limit}.')
 
 
 def _validate_steps(config: ml_collections.ConfigDict) -> None:
@@ -95,8 +106,7 @@ def _validate_images(config: ml_collections.ConfigDict) -> None:
       f'config.pp.resize is {pp.resize}, must be at least config.pp.crop,'
       f' {pp.crop}.'
     )
-  low, high = pp.crop_area
-  if not 0 < low <= high <= 1:
+  if len(pp.crop_area) != 2 or not 0 < pp.crop_area[0] <= pp.crop_area[1] <= 1:
     raise errors.UserError(
       f'config.pp.crop_area is {pp.crop_area}, must be two parts of the image'
       f' with 0 < smallest <= largest <= 1.'
@@ -120,6 +130,13 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
       f'config.model.classifier is {model.classifier!r}: training and'
       f" evaluation need one output an image, from 'token' or 'gap'."
     )
+  _check_range('config.model.hidden_size', model.hidden_size, 1)
+  for name in ('mlp_dim', 'num_heads', 'num_layers'):
+    _check_range(f'config.model.transformer.{name}', model.transformer[name], 1)
+  for name in ('dropout_rate', 'attention_dropout_rate'):
+    _check_range(
+      f'config.model.transformer.{name}', model.transformer[name], 0.0, 0.999
+    )
   if model.hidden_size % model.transformer.num_heads:
     raise errors.UserError(
       f'config.model.transformer.num_heads is {model.transformer.num_heads},'
@@ -128,7 +145,11 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
   crop = config.pp.crop
   height, width = (crop, crop) if isinstance(crop, int) else crop
   patch = tuple(model.patches.size)
-  if min(patch) < 1 or height < patch[0] or width < patch[1]:
+  if len(patch) != 2 or min(patch) < 1:
+    raise errors.UserError(
+      f'config.model.patches.size is {patch}, must be (height, width) in pixels.'
+    )
+  if height < patch[0] or width < patch[1]:
     raise errors.UserError(
       f'config.pp.crop is {crop!r}, must hold a patch of {patch[0]}x{patch[1]}'
       f' (config.model.patches.size).'

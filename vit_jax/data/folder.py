@@ -11,7 +11,7 @@ from vit_jax import errors
 from vit_jax.data import splits as splits_lib
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.webp', '.bmp')
-_VALIDATION_NAMES = ('test', 'val', 'valid', 'validation')
+_VALIDATION_NAMES = ('val', 'valid', 'validation')
 
 
 class FileSource:
@@ -55,9 +55,11 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
       f'{root} has no images. It must look like train/<class>/<image> and'
       f' test/<class>/<image>, images being {", ".join(IMAGE_SUFFIXES)}.'
     )
-  for name in _VALIDATION_NAMES[1:]:
-    if 'test' not in splits and name in splits:
-      splits['test'] = splits.pop(name)
+  stand_in = next((n for n in _VALIDATION_NAMES if n in splits), 'test')
+  if 'test' not in splits and stand_in in splits:
+    # Both of its names may be used.
+    split = re.sub(rf'\b{stand_in}\b', 'test', split)
+    splits['test'] = splits.pop(stand_in)
   class_names = sorted(set().union(*splits.values()))
   for name, classes in splits.items():
     missing = sorted(set(class_names) - set(classes))
@@ -67,21 +69,13 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
         f' {len(class_names)} classes: {", ".join(missing[:5])}. Each split'
         f' needs a folder with images for each class.'
       )
+  labels = {name: i for i, name in enumerate(class_names)}
   files = {
-    name: _shuffled(
-      [(f, class_names.index(c)) for c in classes for f in classes[c]], root
-    )
+    name: _shuffled([(f, labels[c]) for c in classes for f in classes[c]], root)
     for name, classes in splits.items()
   }
   sizes = {name: len(x) for name, x in files.items()}
-
-  def known(match: re.Match) -> str:
-    name = match[0]
-    return name if name in files or name not in _VALIDATION_NAMES else 'test'
-
-  parts = splits_lib.parse_split(
-    re.sub(r'[a-z]\w*', known, split), sizes, str(root)
-  )
+  parts = splits_lib.parse_split(split, sizes, str(root))
   chosen = [file for n, a, b in parts for file in files[n][a:b]]
   return FileSource(chosen, class_names)
 

@@ -2,7 +2,8 @@
 
 The order of the images depends on the seed alone and the step is the position:
 the same batches come for any number of threads, workers or hosts, and resuming
-needs no saved state. Memory: `num_threads + prefetch` batches of uint8 pixels.
+needs no saved state. Memory: `prefetch` batches, uint8 pixels in training and
+uint16 in evaluation, for this process and for each worker.
 """
 
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ class Decoded:
       place in training, and masks it in evaluation.
     pad_to: length; elements past those of the source are masked.
     train: whether this is for training.
-    skipped: names of the bad files met so far.
+    skipped: names of the bad files met so far, by this process.
   """
 
   source: sources.Source
@@ -63,14 +64,9 @@ class Decoded:
       return self._masked()
     attempts = len(self.source) if self.train else 1
     for i in range(attempts):
-      example = self.source[(index + i) % len(self.source)]
-      image = self._decode(example)
-      if image is not None:
-        return {
-          'image': image,
-          'label': np.int32(example['label']),
-          'mask': np.bool_(True),
-        }
+      example = self._load((index + i) % len(self.source))
+      if example is not None:
+        return example
     if self.train:
       raise errors.UserError(f'None of {attempts} images can be decoded.')
     return self._masked()
@@ -83,15 +79,18 @@ class Decoded:
       'mask': np.bool_(False),
     }
 
-  def _decode(self, example: dict[str, Any]) -> np.ndarray | None:
-    image, name = example['image'], example['name']
-    if isinstance(image, np.ndarray):
-      return image
+  def _load(self, index: int) -> dict[str, Any] | None:
+    """Returns an example, or None at a bad file that is to be skipped."""
+    name = f'image {index}'
     try:
-      return transforms.decode(
-        image, channels=num_channels(self.source), exif=self.exif
-      )
-    except ValueError as e:
+      example = self.source[index]
+      image, name = example['image'], example['name']
+      if not isinstance(image, np.ndarray):
+        image = transforms.decode(
+          image, channels=num_channels(self.source), exif=self.exif
+        )
+    except (OSError, ValueError) as e:
+      name = getattr(e, 'filename', None) or name
       if self.on_bad_image == 'raise':
         raise errors.UserError(
           f'{name} cannot be decoded: {e}. Mend or delete it, or leave such'
@@ -101,6 +100,11 @@ class Decoded:
         self.skipped.add(name)
         logging.warning('Skipped %s: %s', name, e)
       return None
+    return {
+      'image': image,
+      'label': np.int32(example['label']),
+      'mask': np.bool_(True),
+    }
 
 
 def train_batches(
@@ -113,7 +117,7 @@ def train_batches(
   shard: tuple[int, int] = (0, 1),
   num_threads: int = 4,
   num_workers: int = 0,
-  prefetch: int = 2,
+  prefetch: int = 4,
 ) -> Iterator[Batch]:
   """Yields shuffled batches without end, that of step `first_step` first.
 
@@ -126,7 +130,7 @@ def train_batches(
     shard: (index, count): which part of each batch this host reads.
     num_threads: decoding threads, in each worker.
     num_workers: processes; 0 for none besides this one.
-    prefetch: batches kept ready.
+    prefetch: batches being made or ready.
 
   Yields:
     {'image': uint8 [batch_size / count, H, W, C], 'label': int32}.
@@ -150,7 +154,7 @@ def eval_batches(
   shard: tuple[int, int] = (0, 1),
   num_threads: int = 4,
   num_workers: int = 0,
-  prefetch: int = 2,
+  prefetch: int = 4,
 ) -> Iterator[Batch]:
   """Yields every example once, in order; the last batch is padded.
 
@@ -174,7 +178,7 @@ def _iterate(
   dataset: grain.MapDataset, num_threads: int, num_workers: int, prefetch: int
 ) -> Iterator[Batch]:
   options = grain.ReadOptions(
-    num_threads=num_threads, prefetch_buffer_size=max(prefetch, num_threads)
+    num_threads=num_threads, prefetch_buffer_size=prefetch
   )
   dataset = dataset.to_iter_dataset(options)
   if num_workers:

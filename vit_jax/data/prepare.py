@@ -23,11 +23,26 @@ _MANUAL_DIR = flags.DEFINE_string(
 def prepare(
   dataset: str, data_dir: str | None = None, manual_dir: str | None = None
 ) -> str:
-  """Downloads and converts a data set; returns the folder it is in."""
-  builder = tfds.builder(dataset, data_dir=data_dir, file_format='array_record')
-  builder.download_and_prepare(
-    download_config=tfds.download.DownloadConfig(manual_dir=manual_dir)
-  )
+  """Downloads and converts a data set; returns the folder it is in.
+
+  Raises:
+    errors.UserError: if there is no such data set, it cannot be downloaded, or
+      TensorFlow is not installed.
+  """
+  try:
+    builder = tfds.builder(
+      dataset, data_dir=data_dir, file_format='array_record'
+    )
+    builder.download_and_prepare(
+      download_config=tfds.download.DownloadConfig(manual_dir=manual_dir)
+    )
+  except ImportError as e:
+    raise errors.UserError(
+      f'{dataset} cannot be prepared without {e.name}: pip install --editable'
+      f" '.[prepare]'"
+    ) from e
+  except (tfds.core.DatasetNotFoundError, OSError) as e:
+    raise errors.UserError(f'{dataset} cannot be prepared: {e}') from e
   return str(builder.data_path)
 
 

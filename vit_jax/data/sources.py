@@ -90,7 +90,7 @@ def get_source(
 
   Args:
     dataset: a folder `{split}/{class}/{image}`, 'digits', 'cifar10',
-      'cifar100', or the name of a TFDS data set.
+      'cifar100', or a TFDS data set, `name[/config][:version]`.
     split: in TFDS notation, such as 'train[:98%]' or 'train+test[100:]'. The
       files of a folder are in a fixed random order, so that a slice has every
       class; where a folder has no 'test', 'val' and like stand in for it.
@@ -106,7 +106,7 @@ def get_source(
     return _array_source(*cifar.load(dataset, root), split, dataset)
   if os.path.isdir(dataset):
     return folder.open_folder(pathlib.Path(dataset), split)
-  if not dataset or os.sep in dataset or dataset.startswith('.'):
+  if not dataset or dataset.startswith((os.sep, '.', '~')):
     raise errors.UserError(
       f'config.dataset is {dataset!r}, which is no folder here. Give a folder'
       f' with train/<class>/<image> and test/<class>/<image>, or a name.'
@@ -150,17 +150,27 @@ def _digits():
 
 @functools.cache
 def _tfds_builder(dataset: str, root: pathlib.Path) -> tfds.core.DatasetBuilder:
-  missing = (
-    f'Prepare it once, with `pip install vit_jax[prepare]`, by:'
-    f' python -m vit_jax.data.prepare {dataset} --data_dir={root}'
-  )
-  versions = [p for p in sorted(root.glob(f'{dataset}/**/dataset_info.json'))]
-  if not versions:
+  name, _, version = dataset.partition(':')
+  found = {
+    path.parent: path.parent.parent.relative_to(root).as_posix()
+    for path in root.glob(f'{name}/**/dataset_info.json')
+    if version in ('', path.parent.name)
+  }
+  if not found:
     raise errors.UserError(
-      f'{dataset} is neither a folder nor prepared in {root}. {missing}'
+      f'{dataset} is neither a folder nor prepared in {root}. Prepare it once:'
+      f" pip install --editable '.[prepare]', then python -m"
+      f' vit_jax.data.prepare {dataset} --data_dir={root}'
     )
+  configs = sorted(set(found.values()))
+  if len(configs) > 1:
+    raise errors.UserError(
+      f'{dataset} is prepared in several configs. Choose one of'
+      f' {", ".join(configs)}.'
+    )
+  newest = max(found, key=lambda path: tfds.core.Version(path.name))
   # From the files alone: the code of a catalogue entry may need TensorFlow.
-  return tfds.builder_from_directory(versions[-1].parent)
+  return tfds.builder_from_directory(newest)
 
 
 def _tfds_source(dataset: str, split: str, root: pathlib.Path) -> TfdsSource:

@@ -5,6 +5,7 @@ and `tf.image.resize`, to 1e-4 of the range [-1, 1].
 """
 
 import dataclasses
+import functools
 
 import cv2
 import grain
@@ -42,9 +43,7 @@ def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
     raise ValueError(f'Files decode to 1 or 3 channels, not {channels}.')
   flags, colorspace = _DECODERS[channels]
   if not exif and _is_jpeg(data):
-    return simplejpeg.decode_jpeg(
-      data, colorspace=colorspace, fastdct=True, fastupsample=False
-    )
+    return _decode_jpeg(data, colorspace)
   if not exif:
     flags |= cv2.IMREAD_IGNORE_ORIENTATION
   image = None
@@ -63,6 +62,23 @@ def _is_jpeg(data: bytes) -> bool:
     return False
   # Of CMYK simplejpeg makes no RGB, OpenCV does.
   return simplejpeg.decode_jpeg_header(data)[2] != 'CMYK'
+
+
+def _decode_jpeg(data: bytes, colorspace: str) -> Image:
+  decode = functools.partial(
+    simplejpeg.decode_jpeg,
+    data,
+    colorspace=colorspace,
+    fastdct=True,
+    fastupsample=False,
+  )
+  try:
+    return decode()
+  except ValueError as e:
+    # TensorFlow only warns of these; cut files it refuses too.
+    if 'extraneous bytes' not in str(e):
+      raise
+    return decode(strict=False)
 
 
 def resize(image: Image, size: tuple[int, int]) -> Float32[np.ndarray, 'h w C']:
