@@ -192,12 +192,14 @@ def test_fine_tuning_from_an_artifact_at_another_size(finished, tmp_path):
     *arguments(folder, tmp_path, '--config.total_steps=5'),
     f'--config.pretrained={workdir}/artifact/model.npz',
     '--config.pp.crop=(32,16)',
+    '--config.head_bias_init=-5.0',
   )
   assert result.returncode == 0, result.stderr
   old = checkpoint.load(workdir / 'artifact' / 'model.npz')
   new = checkpoint.load(tmp_path / 'artifact' / 'model.npz')
   shape = lambda p: p['Transformer']['posembed_input']['pos_embedding'].shape
   assert (shape(old), shape(new)) == ((1, 7, 16), (1, 9, 16))
+  assert new['head']['bias'].max() < -4
   kernel = lambda p: p['embedding']['kernel']
   assert np.abs(kernel(new) - kernel(old)).max() < 0.05
 
@@ -233,6 +235,9 @@ WRONG = {
     ],
     r'diverged: at step \d+ .*last good checkpoint is of step None',
   ),
+  'an address': (['--workdir=gs://bucket/run'], 'is an address. Give a folder'),
+  'no such cluster': (['--distributed=on'], 'other hosts cannot be joined'),
+  'a mesh of none': (['--config.mesh.fsdp=0'], 'product must be the 1 devices'),
   'nothing to evaluate': (['--config.trainer=evaluate'], 'has no checkpoints'),
 }
 
@@ -301,10 +306,29 @@ def test_two_processes_equal_one(image_folder, tmp_path):
     assert a == pytest.approx(b, rel=1e-4)
 
 
+def test_two_processes_fail_together(image_folder, tmp_path):
+  with socket.socket() as s:
+    s.bind(('127.0.0.1', 0))
+    port = s.getsockname()[1]
+  processes = [
+    start(
+      *arguments(image_folder, tmp_path, '--config.pretrained=nothing'),
+      JAX_COORDINATOR_ADDRESS=f'127.0.0.1:{port}',
+      JAX_NUM_PROCESSES='2',
+      JAX_PROCESS_ID=str(i),
+    )
+    for i in range(2)
+  ]
+  for process in processes:
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert 'nothing.npz is missing' in err
+
+
 def test_clusters_are_seen():
   assert not main.is_cluster({})
-  assert not main.is_cluster({'SLURM_NTASKS': '1'})
-  assert main.is_cluster({'SLURM_NTASKS': '8'})
+  assert not main.is_cluster({'SLURM_NTASKS': '8'})  # Not within srun.
+  assert main.is_cluster({'SLURM_STEP_NUM_TASKS': '8'})
   assert main.is_cluster({'OMPI_COMM_WORLD_SIZE': '2'})
   assert main.is_cluster({'TPU_WORKER_HOSTNAMES': 'host0,host1'})
   assert main.is_cluster({'JAX_COORDINATOR_ADDRESS': 'host:1234'})

@@ -3,6 +3,7 @@
 from conftest import GOLDEN
 from conftest import golden_arrays
 from conftest import golden_json
+import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
@@ -135,6 +136,22 @@ def test_layer_norm_epsilon_and_exact_gelu_change_the_outputs():
     assert 1e-6 < np.abs(outputs - io['outputs']).max() < 0.5
 
 
+def test_every_layer_norm_has_the_epsilon():
+  _, params, io = load_case('vit_token')
+  epsilons = []
+
+  def spy(next_fn, args, kwargs, context):
+    if isinstance(context.module, nn.LayerNorm):
+      epsilons.append(context.module.epsilon)
+    return next_fn(*args, **kwargs)
+
+  with nn.intercept_methods(spy):
+    changed('vit_token', layer_norm_epsilon=1e-3).apply(
+      {'params': params}, io['inputs'], train=False
+    )
+  assert epsilons == [1e-3] * 7
+
+
 def test_exact_gelu_is_the_error_function():
   block = models.MlpBlock(mlp_dim=1, dropout_rate=0.0, exact_gelu=True)
   one = jnp.ones((1, 1))
@@ -165,6 +182,28 @@ def test_stochastic_depth_drops_whole_branches_of_single_images():
   # Both branches are dropped for a quarter of the images, tokens together.
   assert 4 <= untouched.sum() <= 32
   assert np.all(np.any(np.asarray(x != y), axis=2)[~untouched])
+
+
+def test_stochastic_depth_scales_what_it_keeps():
+  block = models.Encoder1DBlock(
+    mlp_dim=8,
+    num_heads=2,
+    dropout_rate=0.0,
+    attention_dropout_rate=0.0,
+    stochastic_depth_rate=0.75,
+  )
+  x = jax.random.normal(jax.random.key(0), (40, 3, 8))
+  params = block.init(jax.random.key(1), x, deterministic=True)['params']
+  mlp = params['MlpBlock_0'] | {
+    'Dense_1': jax.tree.map(jnp.zeros_like, params['MlpBlock_0']['Dense_1'])
+  }
+  params = {'params': params | {'MlpBlock_0': mlp}}  # Attention alone is left.
+  branch = block.apply(params, x, deterministic=True) - x
+  rngs = {'dropout': jax.random.key(2)}
+  got = block.apply(params, x, deterministic=False, rngs=rngs) - x
+  kept = np.any(np.asarray(got) != 0, axis=(1, 2))
+  assert 2 <= kept.sum() <= 20
+  np.testing.assert_allclose(got[kept], 4 * branch[kept], atol=1e-5)
 
 
 def test_stochastic_depth_grows_linearly_and_is_off_in_eval_mode():

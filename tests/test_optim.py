@@ -70,3 +70,25 @@ def test_momentum_is_kept_in_optim_dtype(optimizer, dtype):
   dtypes = {x.dtype for x in jax.tree.leaves(tx.init({'a': jnp.ones(3)}))}
   assert jnp.dtype(dtype) in dtypes
   assert (jnp.dtype('bfloat16') in dtypes) == (dtype == 'bfloat16')
+
+
+def test_adamw_is_that_of_its_paper():
+  tx = optim.create_optimizer(
+    lambda _: 0.1,
+    optimizer='adamw',
+    momentum=0.8,
+    beta2=0.6,
+    optim_dtype='float32',
+    grad_norm_clip=0.0,
+    weight_decay=0.5,
+  )
+  params = {'kernel': jnp.array([2.0])}
+  state = tx.init(params)
+  w, m, v = 2.0, 0.0, 0.0
+  for t, g in enumerate((0.3, -1.0, 0.7), start=1):
+    updates, state = tx.update({'kernel': jnp.array([g])}, state, params)
+    params = {'kernel': params['kernel'] + updates['kernel']}
+    m, v = 0.8 * m + 0.2 * g, 0.6 * v + 0.4 * g * g
+    m_hat, v_hat = m / (1 - 0.8**t), v / (1 - 0.6**t)
+    w -= 0.1 * (m_hat / (np.sqrt(v_hat) + 1e-8) + 0.5 * w)
+    assert params['kernel'][0] == pytest.approx(w, rel=1e-5)

@@ -1,6 +1,7 @@
 """The training step equals the official one, on one device and on eight."""
 
 import functools
+import itertools
 import json
 
 from conftest import GOLDEN
@@ -14,13 +15,18 @@ import numpy as np
 import optax
 import pytest
 
+from vit_jax import build
 from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import losses
+from vit_jax import metrics
 from vit_jax import models
 from vit_jax import optim
+from vit_jax import sharding
 from vit_jax import state as state_lib
+from vit_jax import train
 from vit_jax import update
+from vit_jax.configs import common
 
 CONFIG = golden_json('index.json')['vit_token']['config']
 
@@ -64,8 +70,8 @@ def test_six_steps_equal_the_official_ones(decay_type, optim_dtype, tolerance):
   step, state = make_step(decay_type, optim_dtype)
   got = []
   for batch in golden_batches():
-    state, metrics = step(state, batch, jax.random.key(0))
-    got.append((metrics['train_loss'], metrics['grad_norm']))
+    state, values = step(state, batch, jax.random.key(0))
+    got.append((values['train_loss'], values['grad_norm']))
   losses, norms = np.transpose(got)
   np.testing.assert_allclose(losses, golden['losses'], rtol=tolerance)
   np.testing.assert_allclose(norms, golden['grad_norms'], rtol=tolerance)
@@ -122,6 +128,48 @@ def test_the_random_stream_depends_on_seed_step_and_part():
   assert not one & key_of(1, 1)
 
 
+def test_the_loss_is_smoothed_and_chosen():
+  def loss(name, smoothing):
+    model = models.get_model('testing', num_classes=4)
+    params = models.init_params(model, (16, 16, 3))
+    params['head']['bias'] = jnp.array([1.0, 2.0, 0.0, -1.0])
+    batch = {'image': jnp.zeros((2, 16, 16, 3)), 'label': jnp.array([1, 1])}
+    loss_fn = update.make_loss_fn(model, lambda key, x: x, name, smoothing)
+    return loss_fn(params, batch, jax.random.key(0))
+
+  for name in ('softmax', 'sigmoid'):
+    logits = jnp.array([[1.0, 2.0, 0.0, -1.0]] * 2)
+    want = losses.LOSSES[name](logits, jnp.array([1, 1]), 0.2).mean()
+    assert loss(name, 0.2) == pytest.approx(float(want), rel=1e-5)
+    assert abs(loss(name, 0.0) - want) > 1e-2
+
+
+def test_parameters_and_momentum_are_sharded_by_the_rules():
+  mesh = sharding.make_mesh()
+  model = models.get_model('testing', num_classes=4)
+  tx = optim.create_optimizer(lambda _: 0.1)
+  like = build.abstract_state(model, tx, (16, 16, 3), mesh)
+  specs = {
+    jax.tree_util.keystr(path, simple=True, separator='/'): x.sharding.spec
+    for path, x in jax.tree_util.tree_leaves_with_path(like)
+  }
+  P = jax.sharding.PartitionSpec
+  wanted = {
+    'MlpBlock_0/Dense_0/kernel': P('fsdp', 'model'),
+    'MlpBlock_0/Dense_1/kernel': P('model', 'fsdp'),
+    'query/kernel': P('fsdp', 'model', None),
+    'value/kernel': P('fsdp', 'model', None),
+    'out/kernel': P('model', None, 'fsdp'),
+    'embedding/kernel': P(None, None, None, 'fsdp'),
+    'head/bias': P(),
+    'cls': P(),
+  }
+  for name, spec in wanted.items():
+    found = [s for path, s in specs.items() if path.endswith(name)]
+    assert len(found) == 2, name  # The parameter and its momentum.
+    assert set(found) == {spec}, name
+
+
 def test_losses():
   logits = jnp.array([[2.0, 0.0, -1.0], [0.5, 0.5, 0.5]])
   labels = jnp.array([0, 2])
@@ -155,6 +203,59 @@ def test_checkpoints_keep_the_newest_and_the_best(tmp_path):
   folder = tmp_path / 'checkpoints'
   steps = {int(p.name) for p in folder.iterdir() if p.name.isdigit()}
   assert steps == {2, 5, 6}
+
+
+def test_the_best_is_kept_after_a_restart_too(tmp_path):
+  for steps in ((1, 2), (3, 4), (5, 6)):
+    saver = state_lib.Saver(tmp_path, keep=1)
+    for step in steps:
+      state = state_lib.TrainState(jnp.array(step), {'w': jnp.ones(3)}, ())
+      saver.save(state, {'accuracy_test': 1 / step})
+    saver.close()
+  steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
+  assert steps == {1, 6}
+
+
+def test_the_best_evaluation_is_saved_whenever_it_comes(tmp_path):
+  config = common.get_config()
+  config.total_steps = 20
+  config.eval_every = 5
+  config.keep_checkpoints = 1
+  accuracies = iter([0.2, 0.9, 0.4, 0.5])
+  state = state_lib.TrainState(jnp.array(0), {'w': jnp.ones(3)}, ())
+  saver = state_lib.Saver(tmp_path, keep=1)
+  train._loop(
+    config,
+    state,
+    step_fn=lambda state, batch, key: (
+      state.replace(step=state.step + 1),
+      {'train_loss': 1.0},
+    ),
+    eval_fn=lambda params: {'accuracy_test': next(accuracies)},
+    batches=itertools.repeat({}),
+    schedule=lambda step: 0.1,
+    saver=saver,
+    writer=metrics.Writer(tmp_path, 1),
+    progress=metrics.Progress(0, 20, 8, 1e9, None),
+  )
+  steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
+  assert steps == {10, 20}
+
+
+def test_a_reader_beside_a_writer_disturbs_nothing(tmp_path):
+  writer = state_lib.Saver(tmp_path, keep=9)
+  for step in range(1, 6):
+    state = state_lib.TrainState(
+      jnp.array(step), {'w': jnp.full((1024, 1024), step)}, ()
+    )
+    writer.save(state, {'accuracy_test': step / 10})
+    reader = state_lib.Saver(tmp_path, read_only=True)
+    assert (reader.latest_step or 0) <= step
+    reader.close()
+  writer.close()
+  assert state_lib.Saver(tmp_path).best() == pytest.approx(0.5)
+  steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
+  assert steps == {1, 2, 3, 4, 5}
 
 
 def test_saving_does_not_see_later_steps(tmp_path):

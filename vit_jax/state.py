@@ -34,8 +34,9 @@ class Saver:
     self, workdir: os.PathLike | str, keep: int = 2, *, read_only: bool = False
   ):
     """Opens `workdir/checkpoints`; read-only beside a run that writes."""
+    metric = lambda metrics: metrics[BEST_METRIC]
     keep_best = _policies.BestN(
-      get_metric_fn=lambda metrics: metrics[BEST_METRIC],
+      get_metric_fn=metric,
       n=1,
       keep_checkpoints_without_metrics=False,
     )
@@ -43,6 +44,7 @@ class Saver:
     self._manager = ocp.CheckpointManager(
       self._directory,
       options=ocp.CheckpointManagerOptions(
+        best_fn=metric,  # Without it orbax does not write the metrics.
         preservation_policy=_policies.AnyPreservationPolicy(
           [_policies.LatestN(keep), keep_best]
         ),
