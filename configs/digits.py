@@ -25,13 +25,13 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.batch = 128
   config.accum_steps = 1
-  config.total_steps = 1500
+  config.total_steps = 2000
   config.warmup_steps = 100
   config.optimizer = 'adamw'
   config.optim_dtype = 'float32'
   config.base_lr = 0.002
   config.weight_decay = 1.0
   config.progress_every = 50
-  config.eval_every = 250
+  config.eval_every = 500
   config.checkpoint_every = 500
   return config

@@ -153,7 +153,7 @@ def test_settings_reach_the_model():
     ('total_steps', None, 'config.total_steps must be set'),
     ('base_lr', -0.1, 'config.base_lr is -0.1, must be at least 0'),
     ('label_smoothing', 1.5, 'from 0.0 to 1.0'),
-    ('warmup_steps', 1500, 'must be less than config.total_steps, 1500'),
+    ('warmup_steps', 2000, 'must be less than config.total_steps, 2000'),
     ('accum_steps', 3, 'must divide config.batch, 128'),
     ('pp.crop', None, 'config.pp.crop is None, must be the size'),
     ('pp.crop', (8, 8, 3), r'\(8, 8, 3\), must be the size'),
