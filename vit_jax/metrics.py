@@ -53,7 +53,8 @@ class Writer:
     for name, value in values.items():
       self._board.add_scalar(name, value, step)
     text = ', '.join(f'{name}: {value:.5g}' for name, value in values.items())
-    logging.info('Step %d: %s', step, text)
+    with tqdm.tqdm.external_write_mode(sys.stderr):  # Not behind the bar.
+      logging.info('Step %d: %s', step, text)
 
   def close(self) -> None:
     """Flushes the TensorBoard file."""
