@@ -242,6 +242,18 @@ def test_the_best_evaluation_is_saved_whenever_it_comes(tmp_path):
   assert steps == {10, 20}
 
 
+def test_what_a_kill_left_is_removed_but_not_by_readers(tmp_path):
+  left = tmp_path / 'checkpoints' / f'5{state_lib._TEMPORARY}'
+  left.mkdir(parents=True)
+  (left / 'file').write_text('half')
+  reader = state_lib.Saver(tmp_path, read_only=True)
+  assert reader.latest_step is None
+  assert left.exists()
+  writer = state_lib.Saver(tmp_path)
+  assert writer.latest_step is None
+  assert not left.exists()
+
+
 def test_a_reader_beside_a_writer_disturbs_nothing(tmp_path):
   writer = state_lib.Saver(tmp_path, keep=9)
   for step in range(1, 6):

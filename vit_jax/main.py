@@ -16,6 +16,7 @@ from vit_jax import cli
 from vit_jax import errors
 from vit_jax import evaluate
 from vit_jax import train
+from vit_jax.configs import validate
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Run file, see configs/.', lock_config=True
@@ -70,13 +71,8 @@ def _int(text: str | None) -> int | None:
 
 def run() -> None:
   """Runs the trainer that the config names."""
-  start_distributed(_DISTRIBUTED.value)
   config, workdir = _CONFIG.value, _WORKDIR.value
-  if config.trainer not in _TRAINERS:
-    raise errors.UserError(
-      f'config.trainer is {config.trainer!r}, must be one of'
-      f' {", ".join(_TRAINERS)}.'
-    )
+  validate.validate(config)
   if '://' in workdir:
     raise errors.UserError(
       f'--workdir={workdir} is an address. Give a folder; mount the bucket.'
@@ -87,6 +83,7 @@ def run() -> None:
     raise errors.UserError(
       f'--workdir={workdir} cannot be made: {e.strerror}.'
     ) from e
+  start_distributed(_DISTRIBUTED.value)
   logging.info(
     'Process %d of %d, devices: %s',
     jax.process_index(),

@@ -2,10 +2,12 @@
 
 import os
 import pathlib
+import shutil
 from typing import Any
 
 from absl import logging
 from flax import struct
+import jax
 import orbax.checkpoint as ocp
 
 from vit_jax import errors
@@ -13,6 +15,8 @@ from vit_jax import errors
 _policies = ocp.checkpoint_managers
 
 BEST_METRIC = 'accuracy_test'
+
+_TEMPORARY = '.orbax-checkpoint-tmp'  # Ends the name of what is not whole.
 
 
 @struct.dataclass
@@ -41,6 +45,10 @@ class Saver:
       keep_checkpoints_without_metrics=False,
     )
     self._directory = pathlib.Path(workdir).resolve() / 'checkpoints'
+    if not read_only and jax.process_index() == 0:
+      # What a kill left. Orbax would do it in a thread that outlives errors.
+      for path in self._directory.glob(f'*{_TEMPORARY}'):
+        shutil.rmtree(path)
     self._manager = ocp.CheckpointManager(
       self._directory,
       options=ocp.CheckpointManagerOptions(
@@ -48,8 +56,6 @@ class Saver:
         preservation_policy=_policies.AnyPreservationPolicy(
           [_policies.LatestN(keep), keep_best]
         ),
-        # Of another run they may be checkpoints in the making.
-        cleanup_tmp_directories=not read_only,
         read_only=read_only,
       ),
     )

@@ -99,7 +99,7 @@ def get_source(
   Raises:
     errors.UserError: if there is no such data set or split, or it is empty.
   """
-  root = pathlib.Path(data_dir or os.path.expanduser('~/tensorflow_datasets'))
+  root = pathlib.Path(data_dir or '~/tensorflow_datasets').expanduser()
   if dataset == 'digits':
     return _array_source(*_digits(), split, dataset)
   if dataset in cifar.NAMES:
