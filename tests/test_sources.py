@@ -14,6 +14,7 @@ import tensorflow_datasets as tfds
 from vit_jax import errors
 from vit_jax.data import cifar
 from vit_jax.data import pipeline
+from vit_jax.data import prepare
 from vit_jax.data import sources
 from vit_jax.data import transforms
 
@@ -247,6 +248,13 @@ def test_tfds_data_that_is_missing_or_has_no_such_split(tfds_dir):
   assert '[prepare]' in str(e.value)
   with pytest.raises(errors.UserError, match=r'train \(12 images\)'):
     sources.get_source('shapes', 'dev', data_dir=str(tfds_dir))
+
+
+def test_preparing_what_does_not_exist(tmp_path):
+  with pytest.raises(errors.UserError) as e:
+    prepare.prepare('no_such_data_set', data_dir=str(tmp_path))
+  assert 'no_such_data_set cannot be prepared' in str(e.value)
+  assert '\n' not in str(e.value)
 
 
 def test_tfds_versions_and_configs(tfds_dir, tmp_path):

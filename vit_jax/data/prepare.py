@@ -1,6 +1,6 @@
 """Prepares a TFDS data set once, as array_record, to be read without TensorFlow.
 
-pip install vit_jax[prepare]
+pip install --editable '.[prepare]'
 python -m vit_jax.data.prepare oxford_flowers102
 """
 
@@ -42,7 +42,8 @@ def prepare(
       f" '.[prepare]'"
     ) from e
   except (tfds.core.DatasetNotFoundError, OSError) as e:
-    raise errors.UserError(f'{dataset} cannot be prepared: {e}') from e
+    reason = str(e).strip().splitlines()[0]  # TFDS adds its whole catalogue.
+    raise errors.UserError(f'{dataset} cannot be prepared: {reason}') from e
   return str(builder.data_path)
 
 
