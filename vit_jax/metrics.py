@@ -82,7 +82,7 @@ class Progress:
     self._batch_size = batch_size
     self._flops_per_image = flops_per_image
     self._peak_flops = peak_flops
-    self._start, self._steps = time.perf_counter(), 0
+    self.reset()
 
   def __enter__(self) -> 'Progress':
     return self

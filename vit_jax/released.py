@@ -35,7 +35,7 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
       says which file is missing and where to put it.
   """
   if download.is_url(name_or_path):
-    return _cached(name_or_path, pathlib.Path('checkpoints'))
+    return _cached(name_or_path)
   path = pathlib.Path(name_or_path)
   if path.is_file():
     return path
@@ -43,17 +43,17 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
     raise errors.UserError(f'There is no checkpoint file {path.resolve()}.')
   if download.is_url(directory):
     url = f'{directory.rstrip("/")}/{name_or_path}.npz'
-    return _cached(url, pathlib.Path('checkpoints'))
+    return _cached(url)
   path = pathlib.Path(directory) / f'{name_or_path}.npz'
   if not path.is_file():
     _download_released(name_or_path, path)
   return path
 
 
-def _cached(url: str, directory: pathlib.Path) -> pathlib.Path:
+def _cached(url: str) -> pathlib.Path:
   # The whole path: several buckets have a ViT-B_16.npz.
   parts = urllib.parse.urlsplit(download.https_url(url))
-  path = directory / parts.netloc / parts.path.lstrip('/')
+  path = pathlib.Path('checkpoints') / parts.netloc / parts.path.lstrip('/')
   if not path.is_file():
     _download(url, path)
   return path

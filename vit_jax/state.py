@@ -77,7 +77,6 @@ class Saver:
     step = int(state.step)
     if step == self.latest_step:
       return
-    metrics = metrics if metrics and BEST_METRIC in metrics else None
     self._manager.save(
       step, args=ocp.args.StandardSave(state), metrics=metrics, force=True
     )

@@ -18,7 +18,7 @@ Image = UInt8[np.ndarray, 'H W C']
 _ATTEMPTS = 100
 _RATIO = (0.75, 1.33)  # Width over height, as TensorFlow has it.
 
-# Grain runs one image a thread; OpenCV's own threads would fight for cores.
+# By channel count: how OpenCV and simplejpeg call it.
 _DECODERS = {
   1: (cv2.IMREAD_GRAYSCALE, 'GRAY'),
   3: (cv2.IMREAD_COLOR_RGB, 'RGB'),
