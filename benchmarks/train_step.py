@@ -43,8 +43,8 @@ def make_step(
 ) -> tuple[Callable[[], None], dict[str, float]]:
   """Compiles a step; returns a function that runs it and its static costs."""
   config = model_configs.get_model_config(variant).to_dict()
-  config['transformer']['remat'] = remat
-  model = models.VisionTransformer(num_classes=_CLASSES, dtype=dtype, **config)
+  config.get('transformer', config)['remat'] = remat
+  model = models.from_config(config, num_classes=_CLASSES, dtype=dtype)
   shape = (resolution, resolution, 3)
   tx = optax.sgd(0.01, momentum=0.9)
   shapes = jax.eval_shape(lambda: models.init_params(model, shape))
@@ -67,7 +67,7 @@ def make_step(
   memory = compiled.memory_analysis()
   costs = {
     'compile_s': time.perf_counter() - start,
-    'gflop_per_image': flops.train_flops(config, shape, _CLASSES) / 1e9,
+    'gflop_per_image': flops.train_flops(model, shape) / 1e9,
     'temporary_gib': memory.temp_size_in_bytes / 2**30,
   }
 

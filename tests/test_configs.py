@@ -162,7 +162,7 @@ def test_settings_reach_the_model():
     ('pp.crop_area', (0.5, 0.1), '0 < smallest <= largest'),
     ('pp.train', 'train[:98%', 'must be a split such as'),
     ('model', None, 'config.model must be set'),
-    ('model.classifier', 'unpooled', "from 'token' or 'gap'"),
+    ('model.classifier', 'unpooled', "must be one of .*'gap'"),
     ('model.transformer.num_heads', 5, 'divide config.model.hidden_size, 64'),
     ('num_threads', 0, 'from 1 to 1024'),
     ('base_lr', float('nan'), 'config.base_lr is nan'),

@@ -46,9 +46,7 @@ class Artifact:
 
   def module(self) -> nn.Module:
     """Returns the model, without parameters."""
-    return models.VisionTransformer(
-      num_classes=len(self.class_names), **self.model
-    )
+    return models.from_config(self.model, num_classes=len(self.class_names))
 
 
 def save(directory: os.PathLike | str, artifact: Artifact) -> None:

@@ -20,6 +20,7 @@ from vit_jax import released
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax.configs import common
+from vit_jax.configs import models as model_configs
 from vit_jax.data import augment
 from vit_jax.data import pipeline
 from vit_jax.data import sources
@@ -101,8 +102,8 @@ def data(config: ml_collections.ConfigDict) -> Data:
 
 def model(config: ml_collections.ConfigDict, num_classes: int) -> nn.Module:
   """Returns the model of a config."""
-  return models.VisionTransformer(
-    num_classes=num_classes, **common.model_kwargs(config)
+  return models.from_config(
+    common.model_kwargs(config), num_classes=num_classes
   )
 
 
@@ -181,7 +182,9 @@ def _pretrained_params(
     ),
   }
   grid = functools.partial(
-    models.patch_grid, patch_size=tuple(config.model.patches.size)
+    model_configs.patch_grid,
+    patch_size=tuple(config.model.patches.size),
+    resnet=config.model.get('resnet'),
   )
   pretrained_size = artifact.image_size_of(path)
   return checkpoint.load_pretrained(

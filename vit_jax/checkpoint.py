@@ -27,6 +27,7 @@ _SIGNATURES = (  # What a wrong file starts with, and what it then is.
   (b'\x89HDF', 'an HDF5 file'),
 )
 
+_GROUP_NORM = re.compile(r'gn(\d+|_root|_proj)')
 
 # What NumPy raises at files that are cut, damaged or something else.
 _READ_ERRORS = (
@@ -105,6 +106,7 @@ def to_linen(params: Mapping[str, Any]) -> Params:
   Before Linen, unnamed modules of one parent were numbered together
   (`LayerNorm_0`, `MultiHeadDotProductAttention_1`, `LayerNorm_2`); Linen counts
   each class alone. Modules given a name start in lower case and keep it.
+  Group-norm arrays [1, 1, 1, C], as they were, become [C].
   """
   numbers: dict[str, list[int]] = {}
   for name in params:
@@ -115,10 +117,14 @@ def to_linen(params: Mapping[str, Any]) -> Params:
     for cls, olds in numbers.items()
     for new, old in enumerate(sorted(olds))
   }
-  return {
-    rename.get(name, name): to_linen(x) if isinstance(x, Mapping) else x
-    for name, x in params.items()
-  }
+  linen = {}
+  for name, x in params.items():
+    if isinstance(x, Mapping):
+      x = to_linen(x)
+      if _GROUP_NORM.fullmatch(name):
+        x = {key: np.reshape(array, -1) for key, array in x.items()}
+    linen[rename.get(name, name)] = x
+  return linen
 
 
 def load_pretrained(

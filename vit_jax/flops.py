@@ -1,9 +1,14 @@
-"""Floating-point operations of a Vision Transformer, and what devices can do."""
+"""Floating-point operations of a model, and what devices can do."""
 
+import math
+from typing import Any
+
+import flax.linen as nn
 import jax
+from jax.extend import core
+import jax.numpy as jnp
 
 from vit_jax import models
-from vit_jax.configs import models as model_configs
 
 # Dense bfloat16 FLOP/s of one device, from the vendors' data sheets, by the
 # start of `jax.Device.device_kind`; longer names first.
@@ -32,44 +37,46 @@ def peak_flops(device: jax.Device) -> float | None:
   return None
 
 
-def forward_flops(
-  model_config: model_configs.ModelConfig,
-  image_shape: tuple[int, int, int],
-  num_classes: int | None,
-) -> float:
+def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
   """Returns the FLOPs of one image's forward pass, of matrix products alone.
 
   A multiplication and an addition count as two. B/16 at 224 px: 35 GFLOP.
 
   Args:
-    model_config: as in `configs.models`.
+    model: any of `models`; nothing is computed.
     image_shape: (H, W, C) in pixels.
-    num_classes: size of the head; None for no head.
   """
-  patch = tuple(model_config['patches']['size'])
-  rows, columns = models.patch_grid(image_shape[:2], patch)
-  num_patches = rows * columns
-  length = num_patches + (
-    model_config['classifier'] in ('token', 'token_unpooled')
-  )
-  width = model_config['hidden_size']
-  transformer = model_config['transformer']
+  images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+  params = jax.eval_shape(lambda: models.init_params(model, image_shape))
 
-  embedding = num_patches * patch[0] * patch[1] * image_shape[2] * width
-  projections = 4 * length * width**2
-  attention = 2 * length**2 * width
-  mlp = 2 * length * width * transformer['mlp_dim']
-  encoder = transformer['num_layers'] * (projections + attention + mlp)
-  representation = model_config.get('representation_size')
-  head = (representation or width) * (num_classes or 0)
-  head += width * (representation or 0)
-  return 2.0 * (embedding + encoder + head)
+  def forward(params, images):
+    return model.apply({'params': params}, images, train=False)
+
+  return _count(jax.make_jaxpr(forward)(params, images).jaxpr)
 
 
-def train_flops(
-  model_config: model_configs.ModelConfig,
-  image_shape: tuple[int, int, int],
-  num_classes: int | None,
-) -> float:
+def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
   """Returns the FLOPs of one image's training step: three forward passes."""
-  return 3 * forward_flops(model_config, image_shape, num_classes)
+  return 3 * forward_flops(model, image_shape)
+
+
+def _count(jaxpr: Any) -> float:
+  total = 0.0
+  for equation in jaxpr.eqns:
+    if equation.primitive.name == 'dot_general':
+      (axes, _), _ = equation.params['dimension_numbers']
+      shape = equation.invars[0].aval.shape
+      size = math.prod(shape[i] for i in axes)
+      total += 2.0 * equation.outvars[0].aval.size * size
+    elif equation.primitive.name == 'conv_general_dilated':
+      kernel = equation.invars[1].aval
+      outputs = kernel.shape[equation.params['dimension_numbers'].rhs_spec[0]]
+      size = kernel.size // outputs
+      total += 2.0 * equation.outvars[0].aval.size * size
+    repeats = equation.params.get('length', 1)  # Of a scan.
+    for value in equation.params.values():
+      if isinstance(value, core.ClosedJaxpr):
+        value = value.jaxpr
+      if isinstance(value, core.Jaxpr):
+        total += repeats * _count(value)
+  return total

@@ -90,7 +90,7 @@ def train_and_evaluate(
   else:
     state = saver.restore(like)
   first_step = int(state.step)
-  _describe(config, like.params, data, workdir, first_step)
+  _describe(config, model, like.params, data, workdir, first_step)
 
   step_fn = make_train_step(config, model, data, tx, like, mesh)
   eval_fn = functools.partial(
@@ -111,7 +111,7 @@ def train_and_evaluate(
     schedule,
     saver,
     writer,
-    _progress(config, data, first_step),
+    _progress(config, model, data, first_step),
   )
   if test_metrics is None and config.eval_every:  # The run had ended before.
     test_metrics = eval_fn(state.params)
@@ -178,13 +178,11 @@ def _check_finite(
   return values
 
 
-def _describe(config, params, data, workdir, first_step) -> None:
+def _describe(config, model, params, data, workdir, first_step) -> None:
   """Logs the model and writes the config, on process 0."""
   if jax.process_index():
     return
-  cost = flops.forward_flops(
-    config.model, data.image_shape, len(data.class_names)
-  )
+  cost = flops.forward_flops(model, data.image_shape)
   logging.info(
     '%s\nForward pass: %.4g GFLOP an image.',
     models.parameter_table(params),
@@ -210,12 +208,12 @@ def _batches(config, data, mesh, first_step) -> Iterator[Batch]:
   return sharding.put_batches(batches, mesh, config.batch)
 
 
-def _progress(config, data, first_step) -> metrics_lib.Progress:
+def _progress(config, model, data, first_step) -> metrics_lib.Progress:
   return metrics_lib.Progress(
     first_step,
     config.total_steps,
     config.batch,
-    flops.train_flops(config.model, data.image_shape, len(data.class_names)),
+    flops.train_flops(model, data.image_shape),
     flops.peak_flops(jax.devices()[0]),
   )
 

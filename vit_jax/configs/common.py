@@ -167,18 +167,18 @@ def with_model(
 def model_kwargs(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns the arguments of the model's class, but for the class count."""
   kwargs = config.model.to_dict()
-  kwargs['transformer'] = {
+  blocks = {
     'stochastic_depth_rate': config.stochastic_depth_rate,
     'layer_norm_epsilon': config.layer_norm_epsilon,
     'exact_gelu': config.exact_gelu,
     'remat': config.remat,
-    **kwargs['transformer'],
   }
-  return {
-    'head_bias_init': config.head_bias_init,
-    'dtype': config.dtype,
-    **kwargs,
-  }
+  common = {'head_bias_init': config.head_bias_init, 'dtype': config.dtype}
+  if 'tokens_mlp_dim' in kwargs:  # A Mixer has no module between it and blocks.
+    return {**common, **blocks, **kwargs}
+  if kwargs['transformer'] is not None:
+    kwargs['transformer'] = {**blocks, **kwargs['transformer']}
+  return {**common, **kwargs}
 
 
 def image_size(config: ml_collections.ConfigDict) -> tuple[int, int]:

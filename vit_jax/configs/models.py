@@ -1,6 +1,7 @@
-"""The released Vision Transformers, as tables of sizes."""
+"""The released models, as tables of sizes."""
 
 from collections.abc import Callable, Mapping
+import re
 from typing import Any
 
 import ml_collections
@@ -35,8 +36,31 @@ _VARIANTS = {  # size, patch, dropout, classifier; as released.
   'ViT-B_32-gap-norep': ('B', 32, 0.0, 'gap'),
 }
 
+_HYBRIDS = {  # size, patch in cells, dropout, units of the ResNet's stages.
+  'R+ViT-Ti_16': ('Ti', 8, 0.0, ()),
+  'R26+ViT-S_32': ('S', 1, 0.0, (2, 2, 2, 2)),
+  'R26+ViT-B_32': ('B', 1, 0.0, (2, 2, 2, 2)),
+  # Not the (3, 4, 6, 3) of ResNet-50: three stages reduce 16-fold.
+  'R50+ViT-B_16': ('B', 1, 0.1, (3, 4, 9)),
+  'R50+ViT-L_32': ('L', 1, 0.1, (3, 4, 6, 3)),
+}
+
+_MIXERS = {  # patch, width, blocks, token mlp, channel mlp; 2105.01601, Table 1.
+  'Mixer-B_16': (16, 768, 12, 384, 3072),
+  'Mixer-B_32': (32, 768, 12, 384, 3072),
+  'Mixer-L_16': (16, 1024, 24, 512, 4096),
+}
+
+_LITS = {  # image tower, widths of the heads, text tower; arXiv:2111.07991.
+  'LiT-B16B': ('ViT-B_16', (768, 768), 'base'),
+  'LiT-B16B_2': ('ViT-B_16', (None, 768), 'base'),
+  'LiT-L16L': ('ViT-L_16', (None, 1024), 'large'),
+  'LiT-L16S': ('ViT-L_16', (None, 1024), 'S'),
+  'LiT-L16Ti': ('ViT-L_16', (None, 1024), 'Ti'),
+}
+
 # Names that are no part of the AugReg release (arXiv:2106.10270).
-_NOT_AUGREG = ('testing', 'ViT-L_32', 'ViT-H_14')
+_NOT_AUGREG = ('testing', 'ViT-L_32', 'ViT-H_14', 'R50+ViT-B_16')
 
 
 def vit_config(
@@ -69,10 +93,11 @@ def vit_config(
   )
 
 
-def _released_config(model_name: str) -> ml_collections.ConfigDict:
-  size, patch, dropout_rate, classifier = _VARIANTS[model_name]
+def _vit(model_name: str) -> ml_collections.ConfigDict:
+  variants = _VARIANTS | {k: (*v[:3], 'token') for k, v in _HYBRIDS.items()}
+  size, patch, dropout_rate, classifier = variants[model_name]
   hidden_size, num_layers, mlp_dim, num_heads = _SIZES[size]
-  return vit_config(
+  config = vit_config(
     model_name,
     hidden_size=hidden_size,
     num_layers=num_layers,
@@ -82,24 +107,83 @@ def _released_config(model_name: str) -> ml_collections.ConfigDict:
     dropout_rate=dropout_rate,
     classifier=classifier,
   )
+  if model_name in _HYBRIDS:
+    num_layers = _HYBRIDS[model_name][3]
+    config.resnet = {'num_layers': num_layers, 'width_factor': 1}
+  return config
+
+
+def _mixer(model_name: str) -> ml_collections.ConfigDict:
+  patch, width, blocks, tokens_mlp, channels_mlp = _MIXERS[model_name]
+  return ml_collections.ConfigDict(
+    {
+      'model_name': model_name,
+      'patches': {'size': (patch, patch)},
+      'hidden_dim': width,
+      'num_blocks': blocks,
+      'tokens_mlp_dim': tokens_mlp,
+      'channels_mlp_dim': channels_mlp,
+    }
+  )
+
+
+def _lit(model_name: str) -> ml_collections.ConfigDict:
+  image, out_dim, text_size = _LITS[model_name]
+  if text_size in _SIZES:
+    width, num_layers, mlp_dim, num_heads = _SIZES[text_size]
+    text_model, tokenizer_name = 'text_transformer', 'sentencepiece'
+    text = {
+      'width': width,
+      'num_layers': num_layers,
+      'mlp_dim': mlp_dim,
+      'num_heads': num_heads,
+      'vocab_size': 16_000,
+    }
+  else:
+    text_model, tokenizer_name = 'bert', 'bert'
+    text = {'config': text_size}
+  return ml_collections.ConfigDict(
+    {
+      'model_name': model_name,
+      'image': _vit(image),
+      'text_model': text_model,
+      'text': text,
+      'out_dim': out_dim,
+      'pp': {'tokenizer_name': tokenizer_name, 'size': 224, 'max_len': 16},
+    }
+  )
+
+
+_MAKERS = (
+  dict.fromkeys((*_VARIANTS, *_HYBRIDS), _vit)
+  | dict.fromkeys(_MIXERS, _mixer)
+  | dict.fromkeys(_LITS, _lit)
+)
+
+
+def _released_config(model_name: str) -> ml_collections.ConfigDict:
+  return _MAKERS[model_name](model_name)
 
 
 # Keys are the basenames of the released files, `ViT-B_16.npz` and like.
-MODEL_CONFIGS = {name: _released_config(name).lock() for name in _VARIANTS}
+MODEL_CONFIGS = {name: _released_config(name).lock() for name in _MAKERS}
 
 # Keys are the first part of an AugReg file name, `B_16-i21k-300ep-...`.
 AUGREG_CONFIGS = {
-  name.removeprefix('ViT-'): config
-  for name, config in MODEL_CONFIGS.items()
+  name.replace('ViT-', '').replace('+', '_'): MODEL_CONFIGS[name]
+  for name in (*_VARIANTS, *_HYBRIDS)
   if name not in _NOT_AUGREG
 }
 
 
 def short_name(model_name: str) -> str:
-  """Returns the name used on command lines: `ViT-B_16` gives `b16`."""
-  name = model_name.removeprefix('ViT-').lower()
-  size, _, rest = name.partition('_')
-  return (size + rest).replace('-', '_')
+  """Returns the name used on command lines.
+
+  `ViT-B_16` gives `b16`, `R26+ViT-S_32` `r26_s32`, `Mixer-B_16` `mixer_b16`.
+  """
+  name = model_name.replace('ViT-', '').lower()
+  name = re.sub(r'_(?=(8|14|16|32)\b)', '', name)
+  return re.sub(r'[+-]', '_', name)
 
 
 def get_model_config(model: str) -> ml_collections.ConfigDict:
@@ -111,11 +195,31 @@ def get_model_config(model: str) -> ml_collections.ConfigDict:
   Raises:
     ValueError: if there is no such model; the message lists those there are.
   """
-  for name in _VARIANTS:
+  for name in _MAKERS:
     if model in (name, short_name(name)):
       return _released_config(name)
-  names = ', '.join(short_name(name) for name in _VARIANTS)
+  names = ', '.join(short_name(name) for name in _MAKERS)
   raise ValueError(f'There is no model {model!r}. Available: {names}.')
+
+
+def patch_grid(
+  image_size: tuple[int, int],
+  patch_size: tuple[int, int],
+  resnet: ModelConfig | None = None,
+) -> tuple[int, int]:
+  """Returns (rows, columns) of whole patches in an image (height, width).
+
+  Args:
+    image_size: (height, width) in pixels.
+    patch_size: in pixels, or cells of the feature map where there is a ResNet.
+    resnet: its config, for a hybrid. It halves the image twice and at each
+      stage but the first, and rounds up.
+  """
+  height, width = image_size
+  if resnet is not None:
+    for _ in range(2 + max(len(resnet['num_layers']) - 1, 0)):
+      height, width = -(-height // 2), -(-width // 2)
+  return height // patch_size[0], width // patch_size[1]
 
 
 def _getter(model_name: str) -> Callable[[], ml_collections.ConfigDict]:
@@ -141,3 +245,16 @@ get_s16_gap_norep_config = _getter('ViT-S_16-gap-norep')
 get_s32_gap_norep_config = _getter('ViT-S_32-gap-norep')
 get_b16_gap_norep_config = _getter('ViT-B_16-gap-norep')
 get_b32_gap_norep_config = _getter('ViT-B_32-gap-norep')
+get_r_ti16_config = _getter('R+ViT-Ti_16')
+get_r26_s32_config = _getter('R26+ViT-S_32')
+get_r26_b32_config = _getter('R26+ViT-B_32')
+get_r50_b16_config = _getter('R50+ViT-B_16')
+get_r50_l32_config = _getter('R50+ViT-L_32')
+get_mixer_b16_config = _getter('Mixer-B_16')
+get_mixer_b32_config = _getter('Mixer-B_32')
+get_mixer_l16_config = _getter('Mixer-L_16')
+get_lit_b16b_config = _getter('LiT-B16B')
+get_lit_b16b_2_config = _getter('LiT-B16B_2')
+get_lit_l16l_config = _getter('LiT-L16L')
+get_lit_l16s_config = _getter('LiT-L16S')
+get_lit_l16ti_config = _getter('LiT-L16Ti')

@@ -7,6 +7,7 @@ import re
 import ml_collections
 
 from vit_jax import errors
+from vit_jax.configs import models
 
 _CHOICES = {
   'trainer': ('train', 'evaluate'),
@@ -18,6 +19,13 @@ _CHOICES = {
   'loss': ('softmax', 'sigmoid'),
   'on_bad_image': ('raise', 'skip'),
 }
+
+_MIXER_SIZES = (
+  'hidden_dim',
+  'num_blocks',
+  'tokens_mlp_dim',
+  'channels_mlp_dim',
+)
 
 _RANGES = {  # Smallest and largest that make sense, both included.
   'seed': (0, 2**32 - 1),
@@ -125,12 +133,35 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
     raise errors.UserError(
       'config.model must be set: see common.with_model and configs/digits.py.'
     )
-  if model.classifier not in ('token', 'gap'):
+  patch = tuple(model.patches.size)
+  if len(patch) != 2 or min(patch) < 1:
     raise errors.UserError(
-      f'config.model.classifier is {model.classifier!r}: training and'
-      f" evaluation need one output an image, from 'token' or 'gap'."
+      f'config.model.patches.size is {patch}, must be (height, width) in pixels.'
     )
+  if 'tokens_mlp_dim' in model:
+    for name in _MIXER_SIZES:
+      _check_range(f'config.model.{name}', model[name], 1)
+  else:
+    _validate_vit(model)
+  crop = config.pp.crop
+  size = (crop, crop) if isinstance(crop, int) else tuple(crop)
+  if 0 in models.patch_grid(size, patch, model.get('resnet')):
+    raise errors.UserError(
+      f'config.pp.crop is {crop!r}, must hold a patch of {patch[0]}x{patch[1]}'
+      f' (config.model.patches.size).'
+    )
+
+
+def _validate_vit(model: ml_collections.ConfigDict) -> None:
   _check_range('config.model.hidden_size', model.hidden_size, 1)
+  pooled = ('token', 'gap', 'token_gap') if model.transformer else ('gap',)
+  if model.classifier not in pooled:
+    raise errors.UserError(
+      f'config.model.classifier is {model.classifier!r}, must be one of'
+      f' {pooled}: training and evaluation need one output an image.'
+    )
+  if model.transformer is None:
+    return
   for name in ('mlp_dim', 'num_heads', 'num_layers'):
     _check_range(f'config.model.transformer.{name}', model.transformer[name], 1)
   for name in ('dropout_rate', 'attention_dropout_rate'):
@@ -141,16 +172,4 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
     raise errors.UserError(
       f'config.model.transformer.num_heads is {model.transformer.num_heads},'
       f' must divide config.model.hidden_size, {model.hidden_size}.'
-    )
-  crop = config.pp.crop
-  height, width = (crop, crop) if isinstance(crop, int) else crop
-  patch = tuple(model.patches.size)
-  if len(patch) != 2 or min(patch) < 1:
-    raise errors.UserError(
-      f'config.model.patches.size is {patch}, must be (height, width) in pixels.'
-    )
-  if height < patch[0] or width < patch[1]:
-    raise errors.UserError(
-      f'config.pp.crop is {crop!r}, must hold a patch of {patch[0]}x{patch[1]}'
-      f' (config.model.patches.size).'
     )

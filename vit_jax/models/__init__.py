@@ -9,24 +9,27 @@ import flax.traverse_util
 import numpy as np
 
 from vit_jax.configs import models as model_configs
+from vit_jax.models.lit import LitModel
+from vit_jax.models.mixer import MlpMixer
 from vit_jax.models.vit import AddPositionEmbs
 from vit_jax.models.vit import Encoder
 from vit_jax.models.vit import Encoder1DBlock
 from vit_jax.models.vit import init_params
 from vit_jax.models.vit import MlpBlock
-from vit_jax.models.vit import patch_grid
 from vit_jax.models.vit import VisionTransformer
 
 __all__ = (
   'AddPositionEmbs',
   'Encoder',
   'Encoder1DBlock',
+  'LitModel',
   'MlpBlock',
+  'MlpMixer',
   'VisionTransformer',
+  'from_config',
   'get_model',
   'init_params',
   'parameter_table',
-  'patch_grid',
 )
 
 
@@ -41,7 +44,25 @@ def get_model(model_name: str, **kwargs: Any) -> nn.Module:
     ValueError: if there is no such model.
   """
   config = model_configs.get_model_config(model_name)
-  return VisionTransformer(**{**config.to_dict(), **kwargs})
+  return from_config(config.to_dict(), **kwargs)
+
+
+def from_config(
+  model_config: model_configs.ModelConfig, **kwargs: Any
+) -> nn.Module:
+  """Returns a model of the family that a config is for.
+
+  Args:
+    model_config: as in `configs.models`; its fields tell the family.
+    **kwargs: further arguments of the module.
+  """
+  if 'text_model' in model_config:
+    family = LitModel
+  elif 'tokens_mlp_dim' in model_config:
+    family = MlpMixer
+  else:
+    family = VisionTransformer
+  return family(**{**model_config, **kwargs})
 
 
 def parameter_table(params: Mapping[str, Any]) -> str:

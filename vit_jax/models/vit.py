@@ -12,6 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
+from vit_jax.configs import models as model_configs
+from vit_jax.models import resnet as resnet_lib
+
 Tokens = Float[Array, 'B L D']
 
 _INIT = {
@@ -19,7 +22,7 @@ _INIT = {
   'bias_init': nn.initializers.normal(stddev=1e-6),
 }
 
-CLASSIFIERS = ('token', 'gap', 'unpooled', 'token_unpooled')
+CLASSIFIERS = ('token', 'gap', 'token_gap', 'unpooled', 'token_unpooled')
 
 
 class AddPositionEmbs(nn.Module):
@@ -108,6 +111,7 @@ class Encoder1DBlock(nn.Module):
 class Encoder(nn.Module):
   """Position embeddings, `num_layers` blocks and a last LayerNorm (Eq. 1-4).
 
+  Without `final_norm` the last LayerNorm is left out.
   With `remat` the backward pass computes each block again instead of keeping
   its activations. The rate of stochastic depth grows linearly with depth, from
   0 in the first block to `stochastic_depth_rate` in the last.
@@ -119,6 +123,7 @@ class Encoder(nn.Module):
   dropout_rate: float = 0.1
   attention_dropout_rate: float = 0.1
   add_position_embedding: bool = True
+  final_norm: bool = True
   stochastic_depth_rate: float = 0.0
   layer_norm_epsilon: float = 1e-6
   exact_gelu: bool = False
@@ -151,6 +156,8 @@ class Encoder(nn.Module):
         name=f'encoderblock_{i}',
       )
       x = apply_block(block, x)
+    if not self.final_norm:
+      return x
     return nn.LayerNorm(
       epsilon=self.layer_norm_epsilon, dtype=self.dtype, name='encoder_norm'
     )(x)
@@ -161,13 +168,18 @@ class VisionTransformer(nn.Module):
 
   Attributes:
     num_classes: size of the head; None leaves it out and returns features.
-    patches: mapping whose `size` is (height, width) of a patch in pixels.
-    transformer: mapping of arguments for `Encoder`.
+    patches: mapping whose `size` is (height, width) of a patch in pixels, or in
+      cells of the ResNet's feature map.
+    transformer: mapping of arguments for `Encoder`; None leaves it out.
     hidden_size: width D of the tokens.
+    resnet: mapping of arguments for the stem, see `resnet.resnet`; None for a
+      Vision Transformer alone.
     representation_size: width of a tanh layer before the head, as used in
       pre-training; None leaves it out.
-    classifier: 'token' (class token), 'gap' (mean of the tokens), 'unpooled'
-      (all tokens) or 'token_unpooled' (all of them and the class token).
+    classifier: 'token' (class token), 'gap' (mean of the tokens), 'token_gap'
+      (mean of all but the class token), 'unpooled' (all tokens) or
+      'token_unpooled' (all of them and the class token).
+    fc_norm: whether the last LayerNorm comes after the pooling, not before.
     head_bias_init: first value of the biases of the head.
     dtype: of the computation; parameters and logits are float32 always.
     model_name: for the reader only.
@@ -175,10 +187,12 @@ class VisionTransformer(nn.Module):
 
   num_classes: int | None
   patches: Mapping[str, Any]
-  transformer: Mapping[str, Any]
+  transformer: Mapping[str, Any] | None
   hidden_size: int
+  resnet: Mapping[str, Any] | None = None
   representation_size: int | None = None
   classifier: str = 'token'
+  fc_norm: bool = False
   head_bias_init: float = 0.0
   dtype: Any = jnp.float32
   model_name: str | None = None
@@ -195,9 +209,13 @@ class VisionTransformer(nn.Module):
       train: whether to apply dropout (needs the `dropout` random stream).
 
     Raises:
-      ValueError: if `classifier` is unknown or an image holds no whole patch.
+      ValueError: if `classifier` is unknown or does not fit the rest, or an
+        image holds no whole patch.
     """
     self._check(inputs.shape)
+    x = jnp.asarray(inputs)
+    if self.resnet is not None:
+      x = resnet_lib.resnet(x, self.resnet, self.dtype)
     x = nn.Conv(
       features=self.hidden_size,
       kernel_size=tuple(self.patches['size']),
@@ -205,21 +223,11 @@ class VisionTransformer(nn.Module):
       padding='VALID',
       dtype=self.dtype,
       name='embedding',
-    )(inputs)
+    )(x)
     x = x.reshape(x.shape[0], -1, x.shape[-1])
-
-    if self.classifier in ('token', 'token_unpooled'):
-      cls = self.param('cls', nn.initializers.zeros, (1, 1, x.shape[-1]))
-      cls = jnp.tile(cls.astype(x.dtype), (x.shape[0], 1, 1))
-      x = jnp.concatenate([cls, x], axis=1)
-
-    encoder = Encoder(dtype=self.dtype, name='Transformer', **self.transformer)
-    x = encoder(x, train=train).astype(jnp.float32)
-
-    if self.classifier == 'token':
-      x = x[:, 0]
-    elif self.classifier == 'gap':
-      x = jnp.mean(x, axis=1)
+    if self.transformer is not None:
+      x = self._encode(x, train)
+    x = self._pool(x.astype(jnp.float32))
 
     if self.representation_size is not None:
       x = nn.tanh(nn.Dense(self.representation_size, name='pre_logits')(x))
@@ -232,24 +240,46 @@ class VisionTransformer(nn.Module):
       )(x)
     return x
 
+  def _encode(self, x: Tokens, train: bool) -> Float[Array, 'B T D']:
+    if self.classifier.startswith('token'):
+      cls = self.param('cls', nn.initializers.zeros, (1, 1, x.shape[-1]))
+      cls = jnp.tile(cls.astype(x.dtype), (x.shape[0], 1, 1))
+      x = jnp.concatenate([cls, x], axis=1)
+    return Encoder(
+      final_norm=not self.fc_norm,
+      dtype=self.dtype,
+      name='Transformer',
+      **self.transformer,
+    )(x, train=train)
+
+  def _pool(self, x: Tokens) -> Float[Array, 'B ...']:
+    if self.classifier == 'token':
+      x = x[:, 0]
+    elif self.classifier == 'gap':
+      x = jnp.mean(x, axis=1)
+    elif self.classifier == 'token_gap':
+      x = jnp.mean(x[:, 1:], axis=1)
+    if self.fc_norm:
+      epsilon = (self.transformer or {}).get('layer_norm_epsilon', 1e-6)
+      x = nn.LayerNorm(epsilon=epsilon, name='fc_norm')(x)
+    return x
+
   def _check(self, shape: tuple[int, ...]) -> None:
     if self.classifier not in CLASSIFIERS:
       raise ValueError(
         f'classifier is {self.classifier!r}, must be one of {CLASSIFIERS}.'
       )
+    if self.transformer is None and self.classifier.startswith('token'):
+      raise ValueError(
+        f"classifier is {self.classifier!r}, must be 'gap' or 'unpooled'"
+        f' without a transformer, which adds the class token.'
+      )
     size = tuple(self.patches['size'])
-    if shape[1] < size[0] or shape[2] < size[1]:
+    if 0 in model_configs.patch_grid(shape[1:3], size, self.resnet):
       raise ValueError(
         f'Images of {shape[1]}x{shape[2]} pixels hold no patch of'
         f' {size[0]}x{size[1]}. Try larger images or smaller patches.'
       )
-
-
-def patch_grid(
-  image_size: tuple[int, int], patch_size: tuple[int, int]
-) -> tuple[int, int]:
-  """Returns (rows, columns) of whole patches in an image (height, width)."""
-  return image_size[0] // patch_size[0], image_size[1] // patch_size[1]
 
 
 def init_params(

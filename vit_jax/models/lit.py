@@ -1,0 +1,150 @@
+"""LiT: images and texts to embeddings of one space (arXiv:2111.07991)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int, Num
+
+from vit_jax.models import bert
+from vit_jax.models import vit
+
+Embeddings = Float[Array, 'B D']
+
+
+class BertModel(nn.Module):
+  """BERT; its first token, `[CLS]`, stands for the text.
+
+  Attributes:
+    config: 'base' or 'large', or a mapping of arguments for `BertEncoder`.
+    num_classes: width of a linear head; None leaves it out.
+  """
+
+  config: str | Mapping[str, Any]
+  num_classes: int | None = None
+
+  @nn.compact
+  def __call__(
+    self, tokens: Int[ArrayLike, 'B L'], *, train: bool = False
+  ) -> Embeddings:
+    config = self.config
+    if isinstance(config, str):
+      config = bert.SIZES[config]
+    encoder = bert.BertEncoder(**config, name='BertEncoder_0')
+    x = encoder(tokens, train=train)[:, 0]
+    if self.num_classes:
+      x = nn.Dense(self.num_classes, name='head')(x)
+    return x
+
+
+class TextTransformer(nn.Module):
+  """A Vision Transformer's encoder on tokens; the last one stands for the text.
+
+  Attributes:
+    num_classes: width of the linear head.
+    width: D of the tokens.
+    num_layers: depth.
+    mlp_dim: hidden width of the MLPs.
+    num_heads: heads.
+    dropout_rate: in training.
+    vocab_size: number of token ids.
+  """
+
+  num_classes: int
+  width: int = 512
+  num_layers: int = 12
+  mlp_dim: int = 2048
+  num_heads: int = 8
+  dropout_rate: float = 0.0
+  vocab_size: int = 32_000
+
+  @nn.compact
+  def __call__(
+    self, tokens: Int[ArrayLike, 'B L'], *, train: bool = False
+  ) -> Embeddings:
+    tokens = jnp.asarray(tokens)
+    x = nn.Embed(self.vocab_size, self.width)(tokens)
+    posemb_init = nn.initializers.normal(stddev=self.width**-0.5)
+    x = x + self.param('pos_embedding', posemb_init, (1, *x.shape[1:]))
+    x = vit.Encoder(
+      num_layers=self.num_layers,
+      mlp_dim=self.mlp_dim,
+      num_heads=self.num_heads,
+      dropout_rate=self.dropout_rate,
+      attention_dropout_rate=0.0,
+      add_position_embedding=False,
+    )(x, train=train)
+    return nn.Dense(self.num_classes, name='head')(x[:, -1])
+
+
+TEXT_MODELS = {'bert': BertModel, 'text_transformer': TextTransformer}
+
+
+class LitModel(nn.Module):
+  """Two towers, whose embeddings are compared by their dot product.
+
+  Attributes:
+    image: mapping of arguments for `VisionTransformer`.
+    text_model: 'bert' or 'text_transformer'.
+    text: mapping of arguments for it.
+    pp: mapping: `tokenizer_name`, `max_len` in tokens, `size` of images in
+      pixels; for those who prepare the inputs.
+    out_dim: widths of the heads of both towers; None for no head.
+    temperature_init: first value of the logarithm `t` of the temperature.
+    bias_init: first value of the bias of the sigmoid loss
+      (arXiv:2303.15343); None, as in the released models, for no such bias.
+    model_name: for the reader only.
+  """
+
+  image: Mapping[str, Any]
+  text_model: str
+  text: Mapping[str, Any]
+  pp: Mapping[str, Any]
+  out_dim: Sequence[int | None]
+  temperature_init: float = 0.0
+  bias_init: float | None = None
+  model_name: str | None = None
+
+  @nn.compact
+  def __call__(
+    self,
+    *,
+    images: Num[ArrayLike, 'B H W C'] | None = None,
+    tokens: Int[ArrayLike, 'B L'] | None = None,
+    train: bool = False,
+  ) -> tuple[Embeddings | None, Embeddings | None, dict[str, Array]]:
+    """Returns embeddings of length 1, None for what was not given.
+
+    Args:
+      images: in [-1, 1].
+      tokens: ids, as the tokeniser of the weights makes them.
+      train: whether to apply dropout in the text tower. The image tower is
+        locked: it never has any.
+
+    Returns:
+      (images' embeddings, texts' embeddings, out). `out['t']` is what their
+      dot products are multiplied with, and `out['b']` what is added, if any.
+    """
+    image_dim, text_dim = self.out_dim
+    zimg = ztxt = None
+    if tokens is not None:
+      text_model = TEXT_MODELS[self.text_model]
+      tower = text_model(**{'num_classes': text_dim, **self.text}, name='txt')
+      ztxt = _unit_length(tower(tokens, train=train))
+    if images is not None:
+      image = {**self.image, 'num_classes': image_dim}
+      tower = vit.VisionTransformer(**image, name='img')
+      zimg = _unit_length(tower(images, train=False))
+    temperature_init = nn.initializers.constant(self.temperature_init)
+    out = {'t': jnp.exp(self.param('t', temperature_init, (1,)))}
+    if self.bias_init is not None:
+      bias_init = nn.initializers.constant(self.bias_init)
+      out['b'] = self.param('b', bias_init, (1,))
+    return zimg, ztxt, out
+
+
+def _unit_length(x: Embeddings) -> Embeddings:
+  # Not 0 / 0 where a fresh head gives zeros; so does the official code.
+  norm = jnp.linalg.norm(x, axis=1, keepdims=True)
+  return x / (norm + 1e-8)

@@ -1,0 +1,136 @@
+"""MLP-Mixer (arXiv:2105.01601), with the official parameter names."""
+
+from collections.abc import Mapping
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Num
+
+Tokens = Float[Array, 'B L D']
+
+
+class MlpBlock(nn.Module):
+  """Dense, gelu, Dense, along the last axis."""
+
+  mlp_dim: int
+  exact_gelu: bool = False
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: Float[Array, 'B M N']) -> Float[Array, 'B M N']:
+    y = nn.Dense(self.mlp_dim, dtype=self.dtype)(x)
+    y = nn.gelu(y, approximate=not self.exact_gelu)
+    return nn.Dense(x.shape[-1], dtype=self.dtype)(y)
+
+
+class MixerBlock(nn.Module):
+  """Mixes tokens, then channels, with residual connections (Eq. 1)."""
+
+  tokens_mlp_dim: int
+  channels_mlp_dim: int
+  stochastic_depth_rate: float = 0.0
+  layer_norm_epsilon: float = 1e-6
+  exact_gelu: bool = False
+  dtype: Any = jnp.float32
+
+  def _drop_branch(self, y: Tokens, deterministic: bool) -> Tokens:
+    drop = nn.Dropout(self.stochastic_depth_rate, broadcast_dims=(1, 2))
+    return drop(y, deterministic=deterministic)
+
+  @nn.compact
+  def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
+    layer_norm = functools.partial(
+      nn.LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
+    )
+    mlp = functools.partial(
+      MlpBlock, exact_gelu=self.exact_gelu, dtype=self.dtype
+    )
+    y = layer_norm()(x).swapaxes(1, 2)
+    y = mlp(self.tokens_mlp_dim, name='token_mixing')(y).swapaxes(1, 2)
+    x = x + self._drop_branch(y, deterministic)
+    y = mlp(self.channels_mlp_dim, name='channel_mixing')(layer_norm()(x))
+    return x + self._drop_branch(y, deterministic)
+
+
+class MlpMixer(nn.Module):
+  """Images to logits (Sec. 2).
+
+  The number of patches is part of the weights: images of another size need
+  other weights, unless their grid has as many patches.
+
+  Attributes:
+    num_classes: size of the head; None leaves it out and returns features.
+    patches: mapping whose `size` is (height, width) of a patch in pixels.
+    num_blocks: depth.
+    hidden_dim: width D of the tokens.
+    tokens_mlp_dim: hidden width of the MLP across tokens.
+    channels_mlp_dim: hidden width of the MLP across channels.
+    stochastic_depth_rate: of the last block, growing linearly from 0.
+    layer_norm_epsilon: 1e-6 in the released models.
+    exact_gelu: whether not to use the tanh approximation.
+    remat: whether to compute each block again in the backward pass.
+    head_bias_init: first value of the biases of the head.
+    dtype: of the computation; parameters and logits are float32 always.
+    model_name: for the reader only.
+  """
+
+  num_classes: int | None
+  patches: Mapping[str, Any]
+  num_blocks: int
+  hidden_dim: int
+  tokens_mlp_dim: int
+  channels_mlp_dim: int
+  stochastic_depth_rate: float = 0.0
+  layer_norm_epsilon: float = 1e-6
+  exact_gelu: bool = False
+  remat: bool = False
+  head_bias_init: float = 0.0
+  dtype: Any = jnp.float32
+  model_name: str | None = None
+
+  @nn.compact
+  def __call__(
+    self, inputs: Num[ArrayLike, 'B H W C'], *, train: bool
+  ) -> Float[Array, 'B K']:
+    """Returns float32 logits [B, num_classes] of images in [-1, 1]."""
+    x = nn.Conv(
+      features=self.hidden_dim,
+      kernel_size=tuple(self.patches['size']),
+      strides=tuple(self.patches['size']),
+      dtype=self.dtype,
+      name='stem',
+    )(inputs)
+    x = x.reshape(x.shape[0], -1, x.shape[-1])
+
+    def apply_block(block: nn.Module, x: Tokens) -> Tokens:
+      return block(x, deterministic=not train)
+
+    if self.remat:
+      apply_block = nn.remat(apply_block)
+    for i in range(self.num_blocks):
+      block = MixerBlock(
+        tokens_mlp_dim=self.tokens_mlp_dim,
+        channels_mlp_dim=self.channels_mlp_dim,
+        stochastic_depth_rate=(
+          self.stochastic_depth_rate * i / max(self.num_blocks - 1, 1)
+        ),
+        layer_norm_epsilon=self.layer_norm_epsilon,
+        exact_gelu=self.exact_gelu,
+        dtype=self.dtype,
+        name=f'MixerBlock_{i}',
+      )
+      x = apply_block(block, x)
+    x = nn.LayerNorm(
+      epsilon=self.layer_norm_epsilon, name='pre_head_layer_norm'
+    )(x.astype(jnp.float32))
+    x = jnp.mean(x, axis=1)
+    if self.num_classes:
+      x = nn.Dense(
+        self.num_classes,
+        kernel_init=nn.initializers.zeros,
+        bias_init=nn.initializers.constant(self.head_bias_init),
+        name='head',
+      )(x)
+    return x
