@@ -24,6 +24,7 @@ _REQUIRES = [
   'opencv-python-headless>=4.12,<6',  # The official resize, PNG, WebP, BMP.
   'optax>=0.2.6,<0.3',
   'orbax-checkpoint>=0.11.36,<0.13',  # Asynchronous checkpoints, any mesh.
+  'safetensors>=0.6,<0.9',  # Weights of PyTorch's libraries, without PyTorch.
   'scikit-learn>=1.7,<2',  # The bundled digits.
   'scipy>=1.15,<2',  # The official resize of position embeddings.
   'simplejpeg>=1.8.2,<2',  # The official JPEG pixels, fast.
@@ -46,6 +47,7 @@ setuptools.setup(
   long_description_content_type='text/markdown',
   license='Apache-2.0',
   packages=setuptools.find_packages(include=['vit_jax', 'vit_jax.*']),
+  package_data={'vit_jax': ['registry.toml']},
   python_requires='>=3.11',
   install_requires=_REQUIRES,
   extras_require={

@@ -1,88 +1,77 @@
 """What a run leaves: weights, config and labels in a folder other tools read."""
 
-from collections.abc import Mapping, Sequence
-import dataclasses
-import json
+from collections.abc import Mapping
 import os
 import pathlib
-import shutil
 from typing import Any
 
-import flax.linen as nn
-import flax.traverse_util
 import jax
 import numpy as np
 
 import vit_jax
-from vit_jax import checkpoint
 from vit_jax import errors
-from vit_jax import models
+from vit_jax import weights as weights_lib
+from vit_jax.interop import files
+from vit_jax.interop import huggingface
+from vit_jax.interop import npz
+from vit_jax.interop import timm
 
 WEIGHTS, CONFIG, LABELS = 'model.npz', 'config.json', 'labels.txt'
 _FORMAT = 1
 
 
-@dataclasses.dataclass(frozen=True)
-class Artifact:
-  """A trained model.
+def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
+  """Writes a folder with a trained model: all of it or nothing.
 
-  Attributes:
-    params: as in the official checkpoints.
-    model: arguments of `models.VisionTransformer` but for `num_classes`.
-    class_names: in the order of the logits.
-    image_shape: [H, W, C] of the input, which is in [-1, 1].
-    exif: whether images are turned upright by their EXIF tag.
-    loss: 'softmax' or 'sigmoid', which makes probabilities of logits.
-    info: how it came about; for the reader only.
-  """
-
-  params: Mapping[str, Any]
-  model: Mapping[str, Any]
-  class_names: Sequence[str]
-  image_shape: tuple[int, int, int]
-  exif: bool = False
-  loss: str = 'softmax'
-  info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-  def module(self) -> nn.Module:
-    """Returns the model, without parameters."""
-    return models.from_config(self.model, num_classes=len(self.class_names))
-
-
-def save(directory: os.PathLike | str, artifact: Artifact) -> None:
-  """Writes `model.npz`, `config.json`, `labels.txt`: all of them or none.
-
+  `model.npz` has the official names. `model.safetensors` and the rest have
+  those of transformers, so that `from_pretrained` opens the folder; those of
+  timm for what transformers has no model for; else the official ones again.
   One that was there stays until the new one is whole.
   """
-  directory = pathlib.Path(directory)
-  temporary = directory.with_name(directory.name + '.tmp')
-  shutil.rmtree(temporary, ignore_errors=True)
-  temporary.mkdir(parents=True)
-  checkpoint.save(artifact.params, temporary / WEIGHTS)
-  config = {
+  arrays, contents = _for_pytorch(weights)
+  contents.setdefault(CONFIG, {})
+  contents[CONFIG] |= _config(weights)
+  labels = ''.join(f'{name}\n' for name in weights.class_names)
+  with files.replaced_folder(directory) as temporary:
+    files.write_npz(weights_lib.flatten(weights.params), temporary / WEIGHTS)
+    files.write_safetensors(arrays, temporary / files.SAFETENSORS)
+    for name, content in contents.items():
+      files.write_json(content, temporary / name)
+    (temporary / LABELS).write_text(labels, encoding='utf-8')
+
+
+def _config(weights: weights_lib.Weights) -> dict[str, Any]:
+  return {
     'format': _FORMAT,
     'vit_jax': vit_jax.__version__,
-    'model': dict(artifact.model),
-    'num_classes': len(artifact.class_names),
-    'image_shape': list(artifact.image_shape),
-    'image_range': [-1, 1],
-    'exif': artifact.exif,
-    'loss': artifact.loss,
-    'info': dict(artifact.info),
+    'model': dict(weights.model),
+    'num_classes': len(weights.class_names),
+    'image_shape': list(weights.image_shape),
+    'image_mean': list(weights.mean),
+    'image_std': list(weights.std),
+    'exif': weights.exif,
+    'loss': weights.loss,
+    'info': dict(weights.info),
   }
-  text = json.dumps(config, indent=2) + '\n'
-  (temporary / CONFIG).write_text(text, encoding='utf-8')
-  labels = ''.join(f'{name}\n' for name in artifact.class_names)
-  (temporary / LABELS).write_text(labels, encoding='utf-8')
-  old = directory.with_name(directory.name + '.old')
-  shutil.rmtree(old, ignore_errors=True)
-  if directory.exists():
-    directory.rename(old)
-  temporary.rename(directory)
-  shutil.rmtree(old, ignore_errors=True)
 
 
-def load(directory: os.PathLike | str) -> Artifact:
+def _for_pytorch(
+  weights: weights_lib.Weights,
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+  for export in (huggingface.export, timm.export):
+    try:
+      return export(weights)
+    except errors.UserError:
+      continue
+  return weights_lib.flatten(weights.params), {}
+
+
+def is_artifact(directory: pathlib.Path) -> bool:
+  """Whether a folder is what `save` wrote."""
+  return 'format' in files.read_json(directory / CONFIG)
+
+
+def load(directory: os.PathLike | str) -> weights_lib.Weights:
   """Reads what `save` wrote.
 
   Raises:
@@ -92,11 +81,13 @@ def load(directory: os.PathLike | str) -> Artifact:
   config = _read_config(directory)
   try:
     labels = (directory / LABELS).read_text(encoding='utf-8').splitlines()
-    artifact = Artifact(
-      params=checkpoint.load(directory / WEIGHTS),
+    weights = weights_lib.Weights(
+      params=npz.read(directory / WEIGHTS).params,
       model=config['model'],
       class_names=labels,
       image_shape=tuple(config['image_shape']),
+      mean=tuple(config.get('image_mean', (0.5,))),
+      std=tuple(config.get('image_std', (0.5,))),
       exif=config['exif'],
       loss=config['loss'],
       info=config['info'],
@@ -110,50 +101,23 @@ def load(directory: os.PathLike | str) -> Artifact:
     raise errors.UserError(
       f'{directory} is not a whole artifact: {type(e).__name__}: {e}.'
     ) from e
-  _check_params(artifact, directory / WEIGHTS)
-  return artifact
-
-
-def _check_params(artifact: Artifact, path: pathlib.Path) -> None:
-  shapes = jax.eval_shape(
-    lambda: models.init_params(artifact.module(), artifact.image_shape)
-  )
-  checkpoint.check_fit(
-    flax.traverse_util.flatten_dict(dict(artifact.params), sep='/'),
-    flax.traverse_util.flatten_dict(shapes, sep='/'),
-    str(path),
-    str(path.with_name(CONFIG)),
-  )
+  weights_lib.check(weights, str(directory / WEIGHTS))
+  return weights
 
 
 def _read_config(directory: pathlib.Path) -> dict[str, Any]:
   path = directory / CONFIG
-  try:
-    config = json.loads(path.read_text(encoding='utf-8'))
-    found = config['format']
-  except OSError as e:
+  config = files.read_json(path)
+  if 'format' not in config:
     raise errors.UserError(
-      f'{directory} is no artifact: {path} cannot be read ({e.strerror}). A run'
-      f' leaves one in its workdir, as WORKDIR/artifact.'
-    ) from e
-  except (ValueError, KeyError, TypeError) as e:
-    raise errors.UserError(f'{path} is damaged: {e!r}.') from e
-  if found != _FORMAT:
+      f'{directory} is no artifact: {path} is missing or of something else. A'
+      f' run leaves one in its workdir, as WORKDIR/artifact.'
+    )
+  if config['format'] != _FORMAT:
     raise errors.UserError(
-      f'{path} has format {found}, this version reads {_FORMAT}.'
+      f'{path} has format {config["format"]}, this version reads {_FORMAT}.'
     )
   return config
-
-
-def image_size_of(path: os.PathLike | str) -> tuple[int, int] | None:
-  """Returns (height, width) that weights in an artifact were trained at.
-
-  None if `path` is not the `model.npz` of an artifact.
-  """
-  path = pathlib.Path(path)
-  if path.name != WEIGHTS or not path.with_name(CONFIG).is_file():
-    return None
-  return tuple(_read_config(path.parent)['image_shape'][:2])
 
 
 def to_numpy(params: Mapping[str, Any]) -> dict[str, Any]:

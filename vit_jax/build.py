@@ -1,7 +1,8 @@
 """From a config to what training and evaluation share."""
 
+import copy
 import dataclasses
-import functools
+import pathlib
 from typing import Any
 
 from absl import logging
@@ -12,19 +13,22 @@ import ml_collections
 import numpy as np
 import optax
 
-from vit_jax import artifact
 from vit_jax import checkpoint
+from vit_jax import errors
 from vit_jax import models
 from vit_jax import optim
 from vit_jax import released
 from vit_jax import sharding
 from vit_jax import state as state_lib
+from vit_jax import weights as weights_lib
 from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import validate
 from vit_jax.data import augment
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data import transforms
+from vit_jax.interop import files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Data:
   @property
   def image_shape(self) -> tuple[int, int, int]:
     """[H, W, C] of the model's input."""
-    return (*self.preprocess.size, pipeline.num_channels(self.test.source))
+    return (*self.preprocess.size, self.test.num_channels)
 
 
 def _decoded(
@@ -56,10 +60,20 @@ def _decoded(
     source = sources.get_source(
       config.dataset, split, data_dir=config.tfds_data_dir
     )
+  channels = config.pp.channels
+  if isinstance(source, sources.ArraySource) and channels not in (
+    None,
+    source.image_shape[-1],
+  ):
+    raise errors.UserError(
+      f'config.pp.channels is {channels}: only image files can be read so;'
+      f' {config.dataset} has {source.image_shape[-1]} channels.'
+    )
   return pipeline.Decoded(
     source,
     exif=config.pp.exif,
     on_bad_image=config.on_bad_image,
+    channels=channels,
     train=train,
   )
 
@@ -69,6 +83,12 @@ def data(config: ml_collections.ConfigDict) -> Data:
   train = _decoded(config, config.pp.train, train=True)
   test = _decoded(config, config.pp.test, train=False)
   size = common.image_size(config)
+  for name, values in (('mean', config.pp.mean), ('std', config.pp.std)):
+    if len(values) not in (1, test.num_channels):
+      raise errors.UserError(
+        f'config.pp.{name} is {tuple(values)}, must have 1 value or'
+        f' {test.num_channels}, as many as the images have channels.'
+      )
   how = {
     'size': size,
     'area': tuple(config.pp.crop_area),
@@ -90,7 +110,10 @@ def data(config: ml_collections.ConfigDict) -> Data:
     train_transform=transforms.TrainImage(**how),
     eval_transform=transforms.EvalImage(size),
     preprocess=augment.Preprocess(
-      **how, on_device=pipeline.is_raw(test.source)
+      **how,
+      on_device=pipeline.is_raw(test.source),
+      mean=tuple(config.pp.mean),
+      std=tuple(config.pp.std),
     ),
     loader={
       'num_threads': config.num_threads,
@@ -148,16 +171,69 @@ def abstract_state(
   )
 
 
+def resolve(
+  config: ml_collections.ConfigDict, workdir: str, *, resumed: bool
+) -> tuple[ml_collections.ConfigDict, weights_lib.Weights | None]:
+  """Fills the settings that are left to the pretrained weights.
+
+  Args:
+    config: settings, checked.
+    workdir: of the run.
+    resumed: whether it has a checkpoint. Its own `config.json` tells then, and
+      the pretrained weights are not read.
+
+  Returns:
+    The config with none of `common.with_defaults` open, checked again, and the
+    pretrained weights, if they were read.
+
+  Raises:
+    errors.UserError: if the weights cannot be read, or do not tell.
+  """
+  weights, known = None, {}
+  if resumed:
+    saved = files.read_json(pathlib.Path(workdir) / 'config.json')
+    known = {
+      'model': saved.get('model'),
+      'layer_norm_epsilon': saved.get('layer_norm_epsilon'),
+      'exact_gelu': saved.get('exact_gelu'),
+      'pp.mean': saved.get('pp', {}).get('mean'),
+      'pp.std': saved.get('pp', {}).get('std'),
+    }
+  elif config.pretrained:
+    with sharding.first_process_first():
+      path = released.find(config.pretrained, config.pretrained_dir)
+    logging.info('Starting from %s.', path)
+    weights = checkpoint.read(path)
+    known = _what_weights_say(weights)
+  known = {k: v for k, v in known.items() if v is not None}
+  config = common.with_defaults(config, known)
+  validate.validate(config)
+  return config, weights
+
+
+def _what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
+  known = {'pp.mean': tuple(weights.mean), 'pp.std': tuple(weights.std)}
+  if weights.model is None:
+    return known
+  model = copy.deepcopy(dict(weights.model))
+  blocks = model.get('transformer') or model
+  for name in ('layer_norm_epsilon', 'exact_gelu'):
+    if name in blocks:
+      known[name] = blocks.pop(name)
+  return {**known, 'model': model}
+
+
 def initial_state(
   config: ml_collections.ConfigDict,
   module: nn.Module,
   tx: optax.GradientTransformation,
   like: state_lib.TrainState,
   image_shape: tuple[int, int, int],
+  weights: weights_lib.Weights | None = None,
 ) -> state_lib.TrainState:
   """Returns the state of step 0, with pretrained or random parameters."""
-  if config.pretrained:
-    params = _pretrained_params(config, like.params, image_shape)
+  if weights is not None:
+    params = _pretrained_params(config, like.params, image_shape, weights)
   else:
     params = models.init_params(module, image_shape, config.seed)
   shardings = jax.tree.map(lambda x: x.sharding, like)
@@ -171,26 +247,25 @@ def _pretrained_params(
   config: ml_collections.ConfigDict,
   shapes: dict[str, Any],
   image_shape: tuple[int, int, int],
+  weights: weights_lib.Weights,
 ) -> dict[str, Any]:
-  with sharding.first_process_first():
-    path = released.find(config.pretrained, config.pretrained_dir)
-  logging.info('Fine-tuning from %s.', path)
   head = {
     'kernel': np.zeros(shapes['head']['kernel'].shape, np.float32),
     'bias': np.full(
       shapes['head']['bias'].shape, config.head_bias_init, np.float32
     ),
   }
-  grid = functools.partial(
-    model_configs.patch_grid,
-    patch_size=tuple(config.model.patches.size),
-    resnet=config.model.get('resnet'),
+  grid = model_configs.patch_grid(
+    image_shape[:2],
+    tuple(config.model.patches.size),
+    config.model.get('resnet'),
   )
-  pretrained_size = artifact.image_size_of(path)
-  return checkpoint.load_pretrained(
-    pretrained_path=path,
-    init_params={**shapes, 'head': head},
-    model_config=config.model,
-    grid=grid(image_shape[:2]),
-    pretrained_grid=grid(pretrained_size) if pretrained_size else None,
+  return checkpoint.adapt(
+    weights,
+    {**shapes, 'head': head},
+    config.model,
+    path=config.pretrained,
+    grid=grid,
+    adapt_channels=config.adapt_channels,
+    adapt_patches=config.adapt_patches,
   )

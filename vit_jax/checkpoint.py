@@ -1,130 +1,90 @@
-"""Official `.npz` checkpoints: load, adapt to another task, save."""
+"""Checkpoints of every format: load, adapt to another task, save."""
 
 from collections.abc import Mapping
 import os
 import pathlib
-import re
 from typing import Any
-import zipfile
-import zlib
 
-import flax.traverse_util
-import jax.numpy as jnp
+import jax
 import numpy as np
 import scipy.ndimage
 
+from vit_jax import artifact
 from vit_jax import errors
 from vit_jax import released
+from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
+from vit_jax.interop import files
+from vit_jax.interop import huggingface
+from vit_jax.interop import npz
+from vit_jax.interop import orbax
+from vit_jax.interop import timm
+from vit_jax.interop import timm_names
 
 Params = dict[str, Any]
 
-_SIGNATURES = (  # What a wrong file starts with, and what it then is.
-  (b'version https://git-lfs', 'a Git LFS pointer: run `git lfs pull`'),
-  (b'<', 'an HTML or XML page, perhaps the error page of a download'),
-  (b'\x80', 'a Python pickle, which is never opened: it could run code'),
-  (b'\x93NUMPY', 'a single .npy array'),
-  (b'\x89HDF', 'an HDF5 file'),
-)
-
-_GROUP_NORM = re.compile(r'gn(\d+|_root|_proj)')
-
-# What NumPy raises at files that are cut, damaged or something else.
-_READ_ERRORS = (
-  AttributeError,
-  EOFError,
-  OSError,
-  TypeError,
-  ValueError,
-  zipfile.BadZipFile,
-  zlib.error,
-)
+_FIRST_KERNELS = ('conv_root/kernel', 'embedding/kernel', 'stem/kernel')
+_POSEMB = 'Transformer/posembed_input/pos_embedding'
+_MIXING = 'MixerBlock_0/token_mixing/Dense_0/kernel'
 
 
 def load(path: os.PathLike | str) -> Params:
-  """Loads an official `.npz`, in the released or in today's Linen naming.
-
-  Args:
-    path: a file or a URL.
+  """Loads the parameters of a checkpoint of any format, see `read`.
 
   Returns:
-    A nested dict of NumPy arrays with Linen names.
+    A nested dict of NumPy arrays with the names of today's official code.
+  """
+  return dict(read(path).params)
+
+
+def read(path: os.PathLike | str) -> weights_lib.Weights:
+  """Reads a checkpoint, and what is needed to run it, of any format.
+
+  Args:
+    path: a file, a folder, a URL or a released name: an official `.npz` (of
+      the release, of Linen, of big_vision), a `.safetensors` of Hugging Face's
+      transformers or of timm or the folder that has it, an artifact of a run,
+      or its workdir, whose newest checkpoint is read.
 
   Raises:
-    errors.UserError: if the file is absent, cut, or something else; the message
+    errors.UserError: if it is absent, cut, or something else; the message
       says what it is.
   """
   path = released.find(str(path))
-  try:
-    with np.load(path, allow_pickle=False) as arrays:
-      flat = {name: _as_array(arrays[name]) for name in arrays.files}
-  except _READ_ERRORS as e:
-    raise errors.UserError(
-      f'{path} is not an .npz checkpoint: it is {_what_it_is(path)}.'
-    ) from e
-  names = set(flat)
-  nested = [n for n in names if any(m.startswith(f'{n}/') for m in names)]
-  if not flat or nested:
-    raise errors.UserError(
-      f'{path} is no checkpoint: it holds {len(flat)} arrays, of which'
-      f' {nested[:3]} are also the names of modules.'
-    )
-  return to_linen(flax.traverse_util.unflatten_dict(flat, sep='/'))
+  if path.is_dir():
+    return _read_folder(path)
+  if path.name == artifact.WEIGHTS and artifact.is_artifact(path.parent):
+    return artifact.load(path.parent)
+  if files.is_safetensors(path):
+    return _read_safetensors(path)
+  return npz.read(path)
 
 
-def _as_array(array: np.ndarray) -> np.ndarray:
-  # NumPy writes bfloat16 as two bytes without a meaning.
-  return array.view(jnp.bfloat16) if array.dtype == 'V2' else array
+def _read_folder(folder: pathlib.Path) -> weights_lib.Weights:
+  if artifact.is_artifact(folder):
+    return artifact.load(folder)
+  if step := orbax.find_step(folder):
+    return orbax.read(step)
+  config = files.read_json(folder / 'config.json')
+  if 'model_type' in config:
+    return huggingface.read(folder)
+  if 'architecture' in config:
+    return timm.read(folder)
+  return _read_safetensors(folder)
 
 
-def _what_it_is(path: pathlib.Path) -> str:
-  size = path.stat().st_size
-  if not size:
-    return 'an empty file'
-  with open(path, 'rb') as f:
-    start = f.read(64)
-  for signature, meaning in _SIGNATURES:
-    if start.lstrip().startswith(signature):
-      return meaning
-  if start.startswith(b'PK'):
-    if zipfile.is_zipfile(path):
-      names = zipfile.ZipFile(path).namelist()
-      if any(name.endswith('data.pkl') for name in names):
-        return 'a PyTorch file, a pickle, which is never opened'
-    return (
-      f'cut or damaged after {size} bytes, or holds objects that are not'
-      f' arrays. Fetch it again'
-    )
-  if start[8:9] == b'{':
-    return 'a .safetensors file'
-  return f'of an unknown kind (it starts with {start[:8]!r})'
-
-
-def to_linen(params: Mapping[str, Any]) -> Params:
-  """Renames modules as Linen does; Linen names pass unchanged.
-
-  Before Linen, unnamed modules of one parent were numbered together
-  (`LayerNorm_0`, `MultiHeadDotProductAttention_1`, `LayerNorm_2`); Linen counts
-  each class alone. Modules given a name start in lower case and keep it.
-  Group-norm arrays [1, 1, 1, C], as they were, become [C].
-  """
-  numbers: dict[str, list[int]] = {}
-  for name in params:
-    if match := re.fullmatch(r'([A-Z]\w*)_(\d+)', name):
-      numbers.setdefault(match[1], []).append(int(match[2]))
-  rename = {
-    f'{cls}_{old}': f'{cls}_{new}'
-    for cls, olds in numbers.items()
-    for new, old in enumerate(sorted(olds))
-  }
-  linen = {}
-  for name, x in params.items():
-    if isinstance(x, Mapping):
-      x = to_linen(x)
-      if _GROUP_NORM.fullmatch(name):
-        x = {key: np.reshape(array, -1) for key, array in x.items()}
-    linen[rename.get(name, name)] = x
-  return linen
+def _read_safetensors(path: pathlib.Path) -> weights_lib.Weights:
+  names = files.safetensors_names(path)
+  if huggingface.is_names(names):
+    return huggingface.read(path)
+  if timm_names.is_names(names):
+    return timm.read(path)
+  if any('/' in name for name in names):
+    return npz.from_flat(files.read_safetensors(path), path)
+  raise errors.UserError(
+    f'{path} holds neither a ViT of transformers nor of timm: its'
+    f' {len(names)} arrays have names such as {", ".join(names[:3])}.'
+  )
 
 
 def load_pretrained(
@@ -135,18 +95,14 @@ def load_pretrained(
   grid: tuple[int, int] | None = None,
   pretrained_grid: tuple[int, int] | None = None,
 ) -> Params:
-  """Loads a checkpoint and adapts it for fine-tuning (Sec. 3.2).
-
-  The head is that of `init_params`. `pre_logits` is dropped where
-  `representation_size` is None. Position embeddings are resized.
+  """Loads a checkpoint and adapts it for fine-tuning, see `adapt`.
 
   Args:
-    pretrained_path: a file or a URL.
-    init_params: parameters of the new model; of all but the head only the
-      shapes are read, so `jax.eval_shape` may have made them.
+    pretrained_path: see `read`.
+    init_params: see `adapt`.
     model_config: as in `configs.models`.
     grid: (rows, columns) of patches wanted; None if it is square.
-    pretrained_grid: the same of the checkpoint.
+    pretrained_grid: the same of the checkpoint, where it does not tell.
 
   Returns:
     Parameters with the names and shapes of `init_params`.
@@ -154,50 +110,143 @@ def load_pretrained(
   Raises:
     errors.UserError: if the file is no checkpoint or of another variant.
   """
-  params = load(pretrained_path)
+  weights = read(pretrained_path)
+  return adapt(
+    weights,
+    init_params,
+    model_config,
+    path=str(pretrained_path),
+    grid=grid,
+    pretrained_grid=pretrained_grid,
+  )
+
+
+def adapt(
+  weights: weights_lib.Weights,
+  init_params: Mapping[str, Any],
+  model_config: model_configs.ModelConfig,
+  *,
+  path: str,
+  grid: tuple[int, int] | None = None,
+  pretrained_grid: tuple[int, int] | None = None,
+  adapt_channels: str = '',
+  adapt_patches: bool = False,
+) -> Params:
+  """Adapts weights to another task and input (arXiv:2010.11929, Sec. 3.2).
+
+  The head is that of `init_params`. `pre_logits` is dropped where
+  `representation_size` is None. Position embeddings are resized.
+
+  Args:
+    weights: what was read.
+    init_params: parameters of the new model; of all but the head only the
+      shapes are read, so `jax.eval_shape` may have made them.
+    model_config: as in `configs.models`.
+    path: where the weights are from, for messages.
+    grid: (rows, columns) of patches wanted; None if it is square.
+    pretrained_grid: the same of the weights, where they do not tell.
+    adapt_channels: how the first kernel is made for another number of
+      channels: 'sum' or 'repeat', see `adapt_kernel`; '' refuses.
+    adapt_patches: whether it is resized to another patch size.
+
+  Returns:
+    Parameters with the names and shapes of `init_params`.
+
+  Raises:
+    errors.UserError: if the weights are of another variant.
+  """
+  params = dict(weights.params)
   if model_config.get('representation_size') is None:
     params.pop('pre_logits', None)
   params.pop('head', None)
   if 'head' in init_params:
     params['head'] = dict(init_params['head'])
+  flat, want = weights_lib.flatten(params), weights_lib.flatten(init_params)
 
-  flat = flax.traverse_util.flatten_dict(params, sep='/')
-  want = flax.traverse_util.flatten_dict(dict(init_params), sep='/')
-  name = 'Transformer/posembed_input/pos_embedding'
-  if name in flat and name in want and flat[name].ndim == 3:
-    flat[name] = interpolate_posembed(
-      flat[name],
-      want[name].shape[1],
-      model_config.get('classifier') in ('token', 'token_unpooled'),
+  name = next((n for n in _FIRST_KERNELS if n in flat and n in want), None)
+  if name and flat[name].shape[-1] == want[name].shape[-1]:
+    flat[name] = adapt_kernel(
+      flat[name], want[name].shape, path, adapt_channels, adapt_patches
+    )
+  if _POSEMB in flat and _POSEMB in want and flat[_POSEMB].ndim == 3:
+    flat[_POSEMB] = interpolate_posembed(
+      flat[_POSEMB],
+      want[_POSEMB].shape[1],
+      model_config.get('classifier', '').startswith('token'),
       grid=grid,
-      old_grid=pretrained_grid,
+      old_grid=_pretrained_grid(weights) or pretrained_grid,
     )
-  check_fit(flat, want, f'{pretrained_path}', str(model_config['model_name']))
+  if _MIXING in flat and _MIXING in want:
+    _check_mixer(flat[_MIXING].shape[0], want[_MIXING].shape[0], path)
+  model = str(model_config['model_name'])
+  weights_lib.check_fit(flat, want, path, model)
   flat = {k: np.asarray(v, want[k].dtype) for k, v in flat.items()}
-  return flax.traverse_util.unflatten_dict(flat, sep='/')
+  return weights_lib.unflatten(flat)
 
 
-def check_fit(
-  have: Mapping[str, Any], want: Mapping[str, Any], path: str, name: str
-) -> None:
-  """Raises `errors.UserError` unless flat names and shapes are the same."""
-  rows = []
-  for key in sorted(have.keys() | want.keys()):
-    if key not in have:
-      rows.append(f'  {key}: missing, the model wants {want[key].shape}')
-    elif key not in want:
-      rows.append(f'  {key}: {have[key].shape}, the model has no such array')
-    elif have[key].shape != want[key].shape:
-      rows.append(
-        f'  {key}: {have[key].shape}, the model wants {want[key].shape}'
-      )
-  if rows:
+def _pretrained_grid(weights: weights_lib.Weights) -> tuple[int, int] | None:
+  if weights.model is None or weights.image_shape is None:
+    return None
+  return model_configs.patch_grid(
+    weights.image_shape[:2],
+    tuple(weights.model['patches']['size']),
+    weights.model.get('resnet'),
+  )
+
+
+def _check_mixer(have: int, want: int, path: str) -> None:
+  if have != want:
     raise errors.UserError(
-      f'{path} does not fit {name}: {len(rows)} arrays differ'
-      f' ({len(have)} in the file, {len(want)} in the model).\n'
-      + '\n'.join(rows[:5])
-      + '\nIs it another variant? See config.model and config.pretrained.'
+      f'{path} mixes {have} patches and images of this size have {want}. The'
+      f' weights of a Mixer cannot be resized: set config.pp.crop so that there'
+      f' are {have}, {round(have**0.5)} x {round(have**0.5)} say.'
     )
+
+
+def adapt_kernel(
+  kernel: np.ndarray,
+  shape: tuple[int, ...],
+  path: str,
+  channels: str = '',
+  patches: bool = False,
+) -> np.ndarray:
+  """Adapts the first convolution to other channels and patches.
+
+  Args:
+    kernel: [h, w, C, D].
+    shape: wanted, (h', w', C', D).
+    path: where it is from, for messages.
+    channels: 'sum' gives each of C' channels the sum over the C, divided by C':
+      with C' = 1 a grey image gives what it gave as RGB. 'repeat' goes round
+      the C channels and scales by C / C'. '' refuses.
+    patches: whether to resize, bilinearly, to other patches; scaled so that an
+      even area gives what it gave.
+
+  Raises:
+    errors.UserError: if a change is needed that was not asked for.
+  """
+  old, new = kernel.shape[2], shape[2]
+  if old != new and not channels:
+    raise errors.UserError(
+      f'{path} takes images of {old} channels, these have {new}. Set'
+      f' --config.adapt_channels=sum or =repeat to make its first kernel fit.'
+    )
+  if old != new and channels == 'sum':
+    total = kernel.sum(axis=2, keepdims=True) / new
+    kernel = np.repeat(total, new, axis=2)
+  elif old != new:
+    kernel = kernel[:, :, np.arange(new) % old] * (old / new)
+  old_size, new_size = kernel.shape[:2], tuple(shape[:2])
+  if old_size == new_size:
+    return kernel
+  if not patches:
+    raise errors.UserError(
+      f'{path} has patches of {old_size}, the model of {new_size}, (height,'
+      f' width). Set --config.adapt_patches=True to resize its first kernel.'
+    )
+  resized = jax.image.resize(kernel, (*new_size, *kernel.shape[2:]), 'bilinear')
+  scale = np.prod(old_size) / np.prod(new_size)
+  return np.asarray(resized, kernel.dtype) * np.asarray(scale, kernel.dtype)
 
 
 def interpolate_posembed(
@@ -254,11 +303,4 @@ def _grid(
 
 def save(params: Mapping[str, Any], path: os.PathLike | str) -> None:
   """Writes parameters as an official `.npz`, whole or not at all."""
-  flat = flax.traverse_util.flatten_dict(dict(params), sep='/')
-  path = pathlib.Path(path)
-  temporary = path.with_name(path.name + '.tmp')
-  with open(temporary, 'wb') as f:
-    np.savez(f, **{k: np.asarray(v, np.float32) for k, v in flat.items()})
-    f.flush()
-    os.fsync(f.fileno())
-  os.replace(temporary, path)
+  files.write_npz(weights_lib.flatten(params), path)

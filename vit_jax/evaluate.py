@@ -127,6 +127,7 @@ def evaluate(
       f'{workdir} has no whole checkpoint yet. Train first or longer.'
     )
   mesh = sharding.make_mesh(**config.mesh)
+  config, _ = build.resolve(config, workdir, resumed=True)
   data = build.data(config)
   model = build.model(config, len(data.class_names))
   tx, _ = build.optimizer(config)

@@ -1,9 +1,10 @@
-"""Classifies image files with the artifact of a run.
+"""Classifies image files with the artifact of a run, or any other weights.
 
 python -m vit_jax.predict --artifact=/tmp/digits/artifact IMAGE...
 """
 
 from collections.abc import Iterator, Sequence
+import dataclasses
 import json
 import pathlib
 
@@ -12,22 +13,33 @@ import jax
 from jaxtyping import Array, Float
 import numpy as np
 
-from vit_jax import artifact as artifact_lib
+from vit_jax import checkpoint
 from vit_jax import cli
 from vit_jax import errors
+from vit_jax import released
+from vit_jax import weights as weights_lib
 from vit_jax.data import augment
 from vit_jax.data import transforms
 
-_ARTIFACT = flags.DEFINE_string('artifact', None, 'Folder WORKDIR/artifact.')
+_ARTIFACT = flags.DEFINE_string(
+  'artifact',
+  None,
+  'WORKDIR/artifact, or whatever else config.pretrained takes.',
+)
+_LABELS = flags.DEFINE_string(
+  'labels', None, 'File with the names of the classes, one a line.'
+)
 _TOP_K = flags.DEFINE_integer('top_k', 5, 'Classes shown.', lower_bound=1)
 _BATCH = flags.DEFINE_integer('batch', 32, 'Images at a time.', lower_bound=1)
-_JSON = flags.DEFINE_bool('json', False, 'Print a JSON object an image.')
+_JSON = flags.DEFINE_bool(
+  'json', False, 'Print a JSON object an image.', allow_override=True
+)
 
 Prediction = list[tuple[str, float]]
 
 
 def predict(
-  artifact: artifact_lib.Artifact,
+  weights: weights_lib.Weights,
   paths: Sequence[str],
   *,
   top_k: int = 5,
@@ -38,7 +50,7 @@ def predict(
   Images are prepared as evaluation prepares them.
 
   Args:
-    artifact: the model.
+    weights: of `checkpoint.read`.
     paths: image files.
     top_k: how many classes, at most.
     batch_size: images at a time.
@@ -47,37 +59,74 @@ def predict(
     [(class name, probability)].
 
   Raises:
-    errors.UserError: at a file that is missing or no image.
+    errors.UserError: if these weights cannot predict, or at a file that is
+      missing or no image.
   """
-  module = artifact.module()
+  module = weights.module()
+  _check_can_predict(weights)
 
   @jax.jit
   def probabilities(params, images: Array) -> Float[Array, 'B K']:
-    x = augment.normalize(images)
+    x = augment.normalize(images, weights.mean, weights.std)
     logits = module.apply({'params': params}, x, train=False)
-    if artifact.loss == 'sigmoid':
+    if weights.loss == 'sigmoid':
       return jax.nn.sigmoid(logits)
     return jax.nn.softmax(logits)
 
-  params = jax.device_put(artifact.params)
+  params = jax.device_put(dict(weights.params))
   batch_size = min(batch_size, len(paths))
   for start in range(0, len(paths), batch_size):
     chunk = paths[start : start + batch_size]
-    images = np.stack([_read(path, artifact) for path in chunk])
+    images = np.stack([_read(path, weights) for path in chunk])
     # One shape for all batches, so that the last is not compiled again.
     padding = (0, batch_size - len(chunk))
     images = np.pad(images, (padding, (0, 0), (0, 0), (0, 0)))
     result = np.asarray(probabilities(params, images))[: len(chunk)]
     for row in result:
       best = np.argsort(-row, kind='stable')[:top_k]
-      yield [(artifact.class_names[i], float(row[i])) for i in best]
+      yield [(weights.class_names[i], float(row[i])) for i in best]
 
 
-def _read(path: str, artifact: artifact_lib.Artifact) -> np.ndarray:
-  height, width, channels = artifact.image_shape
+def _check_can_predict(weights: weights_lib.Weights) -> None:
+  if not weights.class_names:
+    raise errors.UserError(
+      'These weights have no head: they give features, no classes. Fine-tune'
+      ' them with --config.pretrained.'
+    )
+  if weights_lib.has_zero_head(weights.params):
+    raise errors.UserError(
+      'The head of these weights is all zeros, so that every class would be as'
+      ' probable as any other: the ImageNet-21k files of the paper were'
+      ' published so. They are good to fine-tune from; to predict, take one'
+      ' whose head is `ok` in python -m vit_jax.models_list.'
+    )
+  if weights.image_shape is None:
+    raise errors.UserError(
+      'These weights do not tell the size of their images: their patches are no'
+      ' square grid. Predict with the artifact of a run.'
+    )
+
+
+def _with_labels(
+  weights: weights_lib.Weights, path: str
+) -> weights_lib.Weights:
+  try:
+    names = pathlib.Path(path).read_text(encoding='utf-8').splitlines()
+  except (OSError, UnicodeDecodeError) as e:
+    raise errors.UserError(f'--labels={path} cannot be read: {e}.') from e
+  if len(names) != len(weights.class_names):
+    raise errors.UserError(
+      f'--labels={path} has {len(names)} lines, the model'
+      f' {len(weights.class_names)} classes.'
+    )
+  return dataclasses.replace(weights, class_names=names)
+
+
+def _read(path: str, weights: weights_lib.Weights) -> np.ndarray:
+  height, width, channels = weights.image_shape
   try:
     image = transforms.decode(
-      pathlib.Path(path).read_bytes(), channels=channels, exif=artifact.exif
+      pathlib.Path(path).read_bytes(), channels=channels, exif=weights.exif
     )
   except OSError as e:
     raise errors.UserError(f'{path} cannot be read: {e.strerror}.') from e
@@ -90,9 +139,11 @@ def main(argv: Sequence[str]) -> None:
   paths = argv[1:]
   if not paths:
     raise errors.UserError('Name at least one image file.')
-  artifact = artifact_lib.load(_ARTIFACT.value)
+  weights = checkpoint.read(released.find(_ARTIFACT.value))
+  if _LABELS.value:
+    weights = _with_labels(weights, _LABELS.value)
   predictions = predict(
-    artifact, paths, top_k=_TOP_K.value, batch_size=_BATCH.value
+    weights, paths, top_k=_TOP_K.value, batch_size=_BATCH.value
   )
   for path, prediction in zip(paths, predictions, strict=True):
     if _JSON.value:

@@ -1,32 +1,31 @@
-"""Where the released checkpoints are: found on disk, or downloaded."""
+"""Where pretrained weights are: found on disk, or downloaded."""
 
+import contextlib
+import csv
 import pathlib
 import urllib.parse
 
+from absl import logging
+
 from vit_jax import download
 from vit_jax import errors
+from vit_jax import registry
+from vit_jax.configs import models as model_configs
+from vit_jax.interop import files
 
-_BUCKET = 'gs://vit_models'
-_IMAGENET21K = ('ViT-B_16', 'ViT-B_32', 'ViT-L_16', 'ViT-L_32', 'ViT-H_14')
-_AUGREG = {  # The best ImageNet-21k file of each (arXiv:2106.10270, Sec. 3).
-  'ViT-Ti_16': 'Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0',
-  'ViT-S_32': 'S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0',
-  'ViT-S_16': 'S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0',
-  'ViT-B_8': 'B_8-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0',
-}
-
-# Where the released files are, by model name.
-RELEASED_URLS = {
-  name: f'{_BUCKET}/imagenet21k/{name}.npz' for name in _IMAGENET21K
-} | {name: f'{_BUCKET}/augreg/{file}.npz' for name, file in _AUGREG.items()}
+_HUGGING_FACE = 'https://huggingface.co'
+_HUGGING_FACE_FILES = ('config.json', 'model.safetensors')
+_PREPROCESSOR = 'preprocessor_config.json'
 
 
 def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
-  """Returns the path of a checkpoint file, downloaded first if need be.
+  """Returns the path of weights, downloaded first if need be.
 
   Args:
-    name_or_path: a file, a URL (`https://`, `gs://`), or the name of a released
-      model: `directory/<name>.npz`, downloaded to there if it is absent.
+    name_or_path: a file or folder, a URL (`https://`, `gs://`), the name of a
+      registry entry: `directory/<name>.npz`, or the folder `directory/<name>`,
+      downloaded to there if neither is there; or of an AugReg model, `R_Ti_16`:
+      the best file of `directory/index.csv`.
     directory: a folder, or a URL below which `<name>.npz` is; what comes from a
       URL is kept in `checkpoints/`.
 
@@ -37,17 +36,59 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
   if download.is_url(name_or_path):
     return _cached(name_or_path)
   path = pathlib.Path(name_or_path)
-  if path.is_file():
+  if path.exists():
     return path
-  if path.suffix == '.npz' or len(path.parts) > 1:
-    raise errors.UserError(f'There is no checkpoint file {path.resolve()}.')
+  if path.suffix in ('.npz', '.safetensors') or len(path.parts) > 1:
+    raise errors.UserError(
+      f'There is no checkpoint file or folder {path.resolve()}.'
+    )
+  if name_or_path in model_configs.AUGREG_CONFIGS:
+    name_or_path = best_augreg(name_or_path, directory)
   if download.is_url(directory):
-    url = f'{directory.rstrip("/")}/{name_or_path}.npz'
-    return _cached(url)
+    return _cached(f'{directory.rstrip("/")}/{name_or_path}.npz')
   path = pathlib.Path(directory) / f'{name_or_path}.npz'
-  if not path.is_file():
-    _download_released(name_or_path, path)
-  return path
+  for candidate in (path, path.with_suffix('')):
+    if candidate.exists():
+      return candidate
+  return _download_released(name_or_path, path)
+
+
+def best_augreg(model: str, directory: str) -> str:
+  """Returns the file name of the best AugReg weights, without `.npz`.
+
+  Args:
+    model: `R_Ti_16`, say.
+    directory: folder or URL that has `index.csv`; of its rows with this model
+      and `ds` 'i21k' (ImageNet-21k), that with the highest `final_val` is taken,
+      as the paper recommends (arXiv:2106.10270, Sec. 4.5).
+
+  Raises:
+    errors.UserError: if there is no index, or no such row in it.
+  """
+  if download.is_url(directory):
+    path = _cached(f'{directory.rstrip("/")}/index.csv')
+  else:
+    path = pathlib.Path(directory) / 'index.csv'
+  try:
+    with open(path, encoding='utf-8', newline='') as f:
+      rows = [
+        (float(row['final_val']), row['filename'])
+        for row in csv.DictReader(f)
+        if row['ds'] == 'i21k' and row['filename'].split('-')[0] == model
+      ]
+  except OSError as e:
+    raise errors.UserError(
+      f'{path} cannot be read ({e.strerror}), which says which {model} is best.'
+      f' Give the whole name of a file instead, or its folder with'
+      f' --config.pretrained_dir.'
+    ) from e
+  except (KeyError, TypeError, ValueError) as e:
+    raise errors.UserError(f'{path} is no index of AugReg: {e!r}.') from e
+  if not rows:
+    raise errors.UserError(f'{path} has no ImageNet-21k weights of {model}.')
+  final_val, name = max(rows)
+  logging.info('%s: %s is best, final_val %.3f.', path, name, final_val)
+  return name
 
 
 def _cached(url: str) -> pathlib.Path:
@@ -55,29 +96,47 @@ def _cached(url: str) -> pathlib.Path:
   parts = urllib.parse.urlsplit(download.https_url(url))
   path = pathlib.Path('checkpoints') / parts.netloc / parts.path.lstrip('/')
   if not path.is_file():
-    _download(url, path)
+    _download_first([url], path)
   return path
 
 
-def _download_released(name: str, path: pathlib.Path) -> None:
-  if name not in RELEASED_URLS:
+def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
+  entry = registry.entries().get(name)
+  if entry is None:
     raise errors.UserError(
       f'{path} is missing and no public source of {name!r} is known. Put the'
       f' file there, give its path with --config.pretrained=FILE, or train'
-      f' from scratch with --config.pretrained= (empty). Known by name:'
-      f' {", ".join(sorted(RELEASED_URLS))}.'
+      f' from scratch with --config.pretrained= (empty). python -m'
+      f' vit_jax.models_list prints what is known by name.'
     )
-  _download(RELEASED_URLS[name], path)
+  return _download_first(entry.sources, path)
 
 
-def _download(url: str, path: pathlib.Path) -> None:
-  try:
-    download.download(url, path)
-  except errors.UserError as e:
-    raise errors.UserError(
-      f'{path} is missing and could not be downloaded. {e} Fetch it where there'
-      f' is internet and put it at {path.resolve()}; sources are'
-      f' {download.https_url(url)} and the timm and google organisations on'
-      f' Hugging Face; another folder or bucket is set by'
-      f' --config.pretrained_dir, another file by --config.pretrained.'
-    ) from e
+def _download_first(sources: list[str], path: pathlib.Path) -> pathlib.Path:
+  """Downloads from the first source that works; returns what it made."""
+  reasons = []
+  for source in sources:
+    try:
+      return _download(source, path)
+    except errors.UserError as e:
+      reasons.append(str(e))
+  raise errors.UserError(
+    f'{path} is missing and could not be downloaded. {" ".join(reasons)} Fetch'
+    f' it where there is internet and put it at {path.resolve()}; another'
+    f' folder or bucket is set by --config.pretrained_dir, another file by'
+    f' --config.pretrained.'
+  )
+
+
+def _download(source: str, path: pathlib.Path) -> pathlib.Path:
+  if not source.startswith('hf://'):
+    download.download(source, path)
+    return path
+  url = f'{_HUGGING_FACE}/{source.removeprefix("hf://")}/resolve/main'
+  with files.replaced_folder(path.with_suffix('')) as folder:
+    for name in _HUGGING_FACE_FILES:
+      download.download(f'{url}/{name}', folder / name)
+    # timm has none: its config.json says all.
+    with contextlib.suppress(errors.UserError):
+      download.download(f'{url}/{_PREPROCESSOR}', folder / _PREPROCESSOR)
+  return path.with_suffix('')

@@ -26,6 +26,7 @@ from vit_jax import preemption
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import update
+from vit_jax import weights as weights_lib
 from vit_jax.configs import common
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
@@ -80,13 +81,18 @@ def train_and_evaluate(
   # Fails now, not at the first evaluation, where a batch cannot be split.
   for batch_size in (config.batch // config.accum_steps, config.batch_eval):
     sharding.data_shard(mesh, batch_size)
+  saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
+  resumed = saver.latest_step is not None
+  config, weights = build.resolve(config, workdir, resumed=resumed)
   data = build.data(config)
   model = build.model(config, len(data.class_names))
   tx, schedule = build.optimizer(config)
   like = build.abstract_state(model, tx, data.image_shape, mesh)
-  saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
-  if saver.latest_step is None:
-    state = build.initial_state(config, model, tx, like, data.image_shape)
+  if not resumed:
+    state = build.initial_state(
+      config, model, tx, like, data.image_shape, weights
+    )
+    del weights
   else:
     state = saver.restore(like)
   first_step = int(state.step)
@@ -193,6 +199,8 @@ def _describe(config, model, params, data, workdir, first_step) -> None:
   if first_step and path.exists() and path.read_text() != text:
     logging.warning('The config differs from that of the run so far.')
   path.write_text(text, encoding='utf-8')
+  labels = ''.join(f'{name}\n' for name in data.class_names)
+  (path.parent / artifact.LABELS).write_text(labels, encoding='utf-8')
 
 
 def _batches(config, data, mesh, first_step) -> Iterator[Batch]:
@@ -233,11 +241,13 @@ def _finish(config, state, data, test_metrics, workdir) -> None:
   path = pathlib.Path(workdir) / 'artifact'
   artifact.save(
     path,
-    artifact.Artifact(
+    weights_lib.Weights(
       params=params,
       model=common.model_kwargs(config),
       class_names=data.class_names,
       image_shape=data.image_shape,
+      mean=tuple(config.pp.mean),
+      std=tuple(config.pp.std),
       exif=config.pp.exif,
       loss=config.loss,
       info=json.loads(json.dumps(info)),

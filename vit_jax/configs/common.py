@@ -1,10 +1,14 @@
 """Every setting, its default, and what it may be."""
 
+from collections.abc import Mapping
+import os
 from typing import Any
 
 import ml_collections
 from ml_collections.config_dict import placeholder
 
+from vit_jax import errors
+from vit_jax import registry
 from vit_jax.configs import models
 
 
@@ -25,22 +29,31 @@ def get_config() -> ml_collections.ConfigDict:
 
 
 def _add_model(config: ml_collections.ConfigDict) -> None:
-  # What to train: see `with_model` and `vit_jax.configs.models`.
+  # What to train: see `with_model` and `vit_jax.configs.models`. None: what
+  # the pretrained weights are of.
   config.model = None
-  # Fine-tuning starts from: a file, a URL, or the name of a released model,
-  # looked up as `<pretrained_dir>/<name>.npz`. Empty: train from scratch.
+  # Fine-tuning starts from: an .npz, a .safetensors or a folder with one, an
+  # artifact or workdir of another run, a URL, or a name that
+  # `python -m vit_jax.models_list` prints. Empty: train from scratch.
   config.pretrained = ''
-  # A folder, or a bucket such as gs://vit_models/imagenet21k.
+  # Where names are looked up, as `<pretrained_dir>/<name>.npz`: a folder, or a
+  # bucket such as gs://vit_models/imagenet21k.
   config.pretrained_dir = 'checkpoints'
+  # For images with another number of channels: 'sum' or 'repeat' the kernel of
+  # the first layer; '' refuses. See `checkpoint.adapt_kernel`.
+  config.adapt_channels = ''
+  # Resize that kernel where config.model.patches.size is another.
+  config.adapt_patches = False
   # Of the computation: 'float32' or 'bfloat16'. Parameters are float32 always.
   config.dtype = 'float32'
   # Compute activations again in the backward pass: less memory, more time.
   config.remat = False
   # Probability of dropping a residual branch of the last block.
   config.stochastic_depth_rate = 0.0
-  # 1e-6 and the tanh approximation in the released models; PyTorch's differ.
-  config.layer_norm_epsilon = 1e-6
-  config.exact_gelu = False
+  # None: as the pretrained weights want it; without any, 1e-6 and the tanh
+  # approximation, as in the official models. PyTorch's differ.
+  config.layer_norm_epsilon = placeholder(float)
+  config.exact_gelu = placeholder(bool)
   # First value of the biases of the head.
   config.head_bias_init = 0.0
 
@@ -64,6 +77,12 @@ def _add_data(config: ml_collections.ConfigDict) -> None:
   config.pp.crop_area = (0.05, 1.0)
   # Mirror half of the training images.
   config.pp.flip = True
+  # Of the pixels in [0, 1], for all channels or for each: inputs are (pixel -
+  # mean) / std. None: as the pretrained weights want it; without any, 0.5.
+  config.pp.mean = placeholder(tuple)
+  config.pp.std = placeholder(tuple)
+  # 1 reads image files as grey; None: 3, or as many as the data set has.
+  config.pp.channels = placeholder(int)
   # Turn photographs upright by their EXIF tag; the official code does not.
   config.pp.exif = False
   # At a file that cannot be decoded: 'raise', or 'skip' and count.
@@ -157,10 +176,64 @@ def with_dataset(
 def with_model(
   config: ml_collections.ConfigDict, model: str
 ) -> ml_collections.ConfigDict:
-  """Returns a copy that fine-tunes a released model, `b16` or `ViT-B_16`."""
+  """Returns a copy that fine-tunes given weights.
+
+  Args:
+    config: settings.
+    model: a released model, `b16` or `ViT-B_16`; a name that
+      `python -m vit_jax.models_list` prints; or a file or folder of weights,
+      which will tell what they are of.
+
+  Raises:
+    ValueError: if it is none of them.
+  """
   config = ml_collections.ConfigDict(config)
-  config.model = models.get_model_config(model)
-  config.pretrained = config.model.model_name
+  entry = registry.entries().get(model)
+  try:
+    config.model = models.get_model_config(entry.model if entry else model)
+    config.pretrained = model if entry else config.model.model_name
+  except ValueError:
+    if not os.path.exists(model):
+      raise
+    config.pretrained = model
+  return config.lock()
+
+
+# What pretrained weights decide where a setting is None, and what it is else.
+_DEFAULTS = {
+  'layer_norm_epsilon': 1e-6,
+  'exact_gelu': False,
+  'pp.mean': (0.5,),
+  'pp.std': (0.5,),
+}
+
+
+def with_defaults(
+  config: ml_collections.ConfigDict, known: Mapping[str, Any] | None = None
+) -> ml_collections.ConfigDict:
+  """Returns a copy with no setting None that weights may decide.
+
+  Args:
+    config: settings.
+    known: what the weights say: of `layer_norm_epsilon`, `exact_gelu`,
+      `pp.mean`, `pp.std` and `model` any.
+
+  Raises:
+    errors.UserError: if neither config nor weights say which model it is.
+  """
+  config = ml_collections.ConfigDict(config).unlock()
+  known = {**_DEFAULTS, **(known or {})}
+  if config.model is None:
+    if known.get('model') is None:
+      raise errors.UserError(
+        'config.model must be set: see common.with_model and configs/digits.py.'
+      )
+    config.model = ml_collections.ConfigDict(known['model'])
+  for name in _DEFAULTS:
+    group, _, field = name.rpartition('.')
+    settings = config[group] if group else config
+    if settings[field] is None:
+      settings[field] = known[name]
   return config.lock()
 
 

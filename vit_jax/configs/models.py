@@ -212,14 +212,18 @@ def patch_grid(
   Args:
     image_size: (height, width) in pixels.
     patch_size: in pixels, or cells of the feature map where there is a ResNet.
-    resnet: its config, for a hybrid. It halves the image twice and at each
-      stage but the first, and rounds up.
+    resnet: its config, for a hybrid. Each time it halves, it rounds up.
   """
   height, width = image_size
   if resnet is not None:
-    for _ in range(2 + max(len(resnet['num_layers']) - 1, 0)):
+    for _ in range(num_halvings(resnet)):
       height, width = -(-height // 2), -(-width // 2)
   return height // patch_size[0], width // patch_size[1]
+
+
+def num_halvings(resnet: ModelConfig) -> int:
+  """Returns how often a ResNet stem halves the image."""
+  return 2 + max(len(resnet['num_layers']) - 1, 0)
 
 
 def _getter(model_name: str) -> Callable[[], ml_collections.ConfigDict]:

@@ -18,7 +18,11 @@ _CHOICES = {
   'weight_decay_on': ('kernels', 'all'),
   'loss': ('softmax', 'sigmoid'),
   'on_bad_image': ('raise', 'skip'),
+  'adapt_channels': ('', 'sum', 'repeat'),
 }
+
+# None until the pretrained weights are read.
+_WITH_WEIGHTS = ('layer_norm_epsilon',)
 
 _MIXER_SIZES = (
   'hidden_dim',
@@ -69,6 +73,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
       )
   for name, (low, high) in _RANGES.items():
     value = config[name]
+    if value is None and name in _WITH_WEIGHTS:
+      continue
     if value is None:
       raise errors.UserError(f'config.{name} must be set: --config.{name}=...')
     _check_range(f'config.{name}', value, low, high)
@@ -119,6 +125,14 @@ def _validate_images(config: ml_collections.ConfigDict) -> None:
       f'config.pp.crop_area is {pp.crop_area}, must be two parts of the image'
       f' with 0 < smallest <= largest <= 1.'
     )
+  if pp.channels not in (None, 1, 3):
+    raise errors.UserError(
+      f'config.pp.channels is {pp.channels}, must be 1 (grey) or 3 (RGB).'
+    )
+  if pp.std is not None and not all(value > 0 for value in pp.std):
+    raise errors.UserError(
+      f'config.pp.std is {pp.std}, must be greater than 0 in all channels.'
+    )
   for name in ('train', 'test'):
     if not _SPLIT.fullmatch(pp[name]):
       raise errors.UserError(
@@ -129,6 +143,8 @@ def _validate_images(config: ml_collections.ConfigDict) -> None:
 
 def _validate_model(config: ml_collections.ConfigDict) -> None:
   model = config.model
+  if not model and config.pretrained:
+    return  # The weights will tell.
   if not model:
     raise errors.UserError(
       'config.model must be set: see common.with_model and configs/digits.py.'

@@ -5,11 +5,13 @@ and normalised here, inside the step; photographs come resized from the host and
 are only normalised.
 """
 
+from collections.abc import Sequence
 import dataclasses
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, Key, UInt8
+import numpy as np
 
 _ATTEMPTS = 10
 _RATIO = (0.75, 1.33)  # Width over height, as TensorFlow has it.
@@ -18,12 +20,24 @@ Images = Float[Array, 'B h w C']
 Raw = UInt8[ArrayLike, 'B H W C']
 
 
-def normalize(images: ArrayLike) -> Images:
-  """Maps uint8, or uint16 in steps of 1/256, to float32 in [-1, 1]."""
+def normalize(
+  images: ArrayLike,
+  mean: Sequence[float] = (0.5,),
+  std: Sequence[float] = (0.5,),
+) -> Images:
+  """Maps uint8, or uint16 in steps of 1/256, to float32.
+
+  Args:
+    images: [B, H, W, C].
+    mean: of pixels in [0, 1], one for all channels or for each. The official
+      0.5 and 0.5 give [-1, 1].
+    std: likewise.
+  """
   x = jnp.asarray(images, jnp.float32)
   if images.dtype == jnp.uint16:
     x = x / 256
-  return (x - 127.5) / 127.5
+  mean, std = (255 * np.asarray(v, np.float32) for v in (mean, std))
+  return (x - mean) / std
 
 
 def sample_area_crops(
@@ -108,12 +122,13 @@ def random_flip(key: Key[Array, ''], images: Images) -> Images:
 
 @dataclasses.dataclass(frozen=True)
 class Preprocess:
-  """From what the host sends to float32 [B, *size, C] in [-1, 1].
+  """From what the host sends to the model's input, float32 [B, *size, C].
 
   Attributes:
     size: (height, width) of the model's input.
     area, resize, flip: as in `transforms.TrainImage`.
     on_device: whether the images come raw, to be cropped and resized here.
+    mean, std: as in `normalize`.
   """
 
   size: tuple[int, int]
@@ -121,22 +136,28 @@ class Preprocess:
   resize: int | None = None
   flip: bool = True
   on_device: bool = True
+  mean: Sequence[float] = (0.5,)
+  std: Sequence[float] = (0.5,)
 
   def train(self, key: Key[Array, ''], images: ArrayLike) -> Images:
     """Crops and mirrors at random, then normalises."""
     if not self.on_device:
-      return normalize(images)
+      return self._normalize(images)
     crop_key, flip_key = jax.random.split(key)
     if self.resize:
       x = self._random_window(crop_key, images, self.resize)
     else:
       crops = sample_area_crops(crop_key, *images.shape[:3], self.area)
       x = crop_and_resize(images, crops, self.size)
-    return normalize(random_flip(flip_key, x) if self.flip else x)
+    return self._normalize(random_flip(flip_key, x) if self.flip else x)
 
   def eval(self, images: ArrayLike) -> Images:
     """Resizes whole images and normalises."""
-    return normalize(resize(images, self.size) if self.on_device else images)
+    x = resize(images, self.size) if self.on_device else images
+    return self._normalize(x)
+
+  def _normalize(self, images: ArrayLike) -> Images:
+    return normalize(images, self.mean, self.std)
 
   def _random_window(
     self, key: Key[Array, ''], images: Raw, side: int

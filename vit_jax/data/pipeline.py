@@ -30,11 +30,6 @@ def is_raw(source: sources.Source) -> bool:
   return shape is not None and max(shape[:2]) <= _MAX_RAW_SIDE
 
 
-def num_channels(source: sources.Source) -> int:
-  """Returns the channel count of the decoded images."""
-  return source.image_shape[-1] if source.image_shape else 3
-
-
 @dataclasses.dataclass
 class Decoded:
   """A source with its images decoded, and bad files dealt with.
@@ -44,6 +39,7 @@ class Decoded:
     exif: whether to turn images upright by their EXIF tag.
     on_bad_image: 'raise' names the file; 'skip' puts the next good image in its
       place in training, and masks it in evaluation.
+    channels: of the decoded images; None for those the source has.
     pad_to: length; elements past those of the source are masked.
     train: whether this is for training.
     skipped: names of the bad files met so far, by this process.
@@ -52,9 +48,16 @@ class Decoded:
   source: sources.Source
   exif: bool = False
   on_bad_image: str = 'raise'
+  channels: int | None = None
   pad_to: int = 0
   train: bool = False
   skipped: set[str] = dataclasses.field(default_factory=set)
+
+  @property
+  def num_channels(self) -> int:
+    """Of the decoded images."""
+    shape = self.source.image_shape
+    return self.channels or (shape[-1] if shape else 3)
 
   def __len__(self) -> int:
     return max(len(self.source), self.pad_to)
@@ -72,9 +75,9 @@ class Decoded:
     return self._masked()
 
   def _masked(self) -> dict[str, Any]:
-    shape = self.source.image_shape or (1, 1, num_channels(self.source))
+    height, width = (self.source.image_shape or (1, 1))[:2]
     return {
-      'image': np.zeros(shape, np.uint8),
+      'image': np.zeros((height, width, self.num_channels), np.uint8),
       'label': np.int32(0),
       'mask': np.bool_(False),
     }
@@ -87,7 +90,7 @@ class Decoded:
       image, name = example['image'], example['name']
       if not isinstance(image, np.ndarray):
         image = transforms.decode(
-          image, channels=num_channels(self.source), exif=self.exif
+          image, channels=self.num_channels, exif=self.exif
         )
     except (OSError, ValueError) as e:
       name = getattr(e, 'filename', None) or name

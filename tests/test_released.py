@@ -1,0 +1,240 @@
+"""Where pretrained weights are found, and how they are downloaded."""
+
+import functools
+import http.server
+import threading
+
+from conftest import GOLDEN
+import pytest
+
+from vit_jax import checkpoint
+from vit_jax import download
+from vit_jax import errors
+from vit_jax import models_list
+from vit_jax import registry
+from vit_jax import released
+from vit_jax.configs import models as model_configs
+
+TOKEN = GOLDEN / 'vit_token.npz'
+
+
+def test_a_missing_file_is_named(tmp_path):
+  with pytest.raises(errors.UserError, match=r'no checkpoint file .*none.npz'):
+    checkpoint.load(tmp_path / 'none.npz')
+  with pytest.raises(errors.UserError) as e:
+    released.find('my-model', str(tmp_path))
+  assert f'{tmp_path}/my-model.npz is missing' in str(e.value)
+  assert 'config.pretrained=' in str(e.value)
+
+
+def known(monkeypatch, *sources):
+  """Makes the registry say that ViT-B_16 comes from `sources`."""
+  entry = registry.Entry(
+    name='ViT-B_16', model='ViT-B_16', sources=list(sources), dataset='none'
+  )
+  monkeypatch.setattr(registry, 'entries', lambda: {'ViT-B_16': entry})
+
+
+class _Server(http.server.BaseHTTPRequestHandler):
+  """Serves `content`; cuts each answer after `limit` bytes; may refuse."""
+
+  content, limit, status, ranges = b'', None, 200, True
+  requests: list
+
+  def do_GET(self):
+    wanted = self.headers.get('Range')
+    self.requests.append(wanted)
+    if self.status != 200:
+      self.send_error(self.status)
+      return
+    start = 0
+    if wanted and self.ranges:
+      start = int(wanted.removeprefix('bytes=').removesuffix('-'))
+      if start >= len(self.content):
+        self.send_response(416)
+        self.send_header('Content-Range', f'bytes */{len(self.content)}')
+        self.end_headers()
+        return
+    body = self.content[start:]
+    self.send_response(206 if start else 200)
+    self.send_header('Content-Length', str(len(body)))
+    self.end_headers()
+    self.wfile.write(body[: self.limit])
+
+  def log_message(self, *args):
+    pass
+
+
+@pytest.fixture
+def server():
+  handler = type('Handler', (_Server,), {'requests': []})
+  with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as httpd:
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    handler.url = f'http://127.0.0.1:{httpd.server_port}'
+    handler.content = TOKEN.read_bytes()
+    yield handler
+    httpd.shutdown()
+
+
+def test_a_cut_download_goes_on_where_it_ended(server, tmp_path):
+  path = tmp_path / 'x' / 'model.npz'
+  server.limit = 100_000
+  with pytest.raises(errors.UserError, match='try again to go on'):
+    download.download(f'{server.url}/model.npz', path)
+  assert not path.exists()
+  download.download(f'{server.url}/model.npz', path)
+  assert path.read_bytes() == server.content
+  assert server.requests == [None, 'bytes=100000-']
+  assert [p.name for p in path.parent.iterdir()] == ['model.npz']
+
+
+def test_a_server_without_ranges_starts_again(server, tmp_path):
+  path = tmp_path / 'model.npz'
+  (tmp_path / 'model.npz.part').write_bytes(b'other')
+  server.ranges = False
+  download.download(f'{server.url}/model.npz', path)
+  assert path.read_bytes() == server.content
+
+
+def test_a_whole_partial_file_is_moved_into_place(server, tmp_path):
+  (tmp_path / 'model.npz.part').write_bytes(server.content)
+  download.download(f'{server.url}/model.npz', tmp_path / 'model.npz')
+  assert (tmp_path / 'model.npz').read_bytes() == server.content
+
+
+def test_a_partial_file_of_another_size_is_fetched_again(server, tmp_path):
+  (tmp_path / 'model.npz.part').write_bytes(server.content + b'more')
+  download.download(f'{server.url}/model.npz', tmp_path / 'model.npz')
+  assert (tmp_path / 'model.npz').read_bytes() == server.content
+
+
+def test_a_folder_that_cannot_be_made(server, tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(errors.UserError, match='cannot be fetched'):
+    download.download(f'{server.url}/x', tmp_path / 'file' / 'x')
+
+
+def test_a_wrong_checksum_is_refused(server, tmp_path):
+  with pytest.raises(errors.UserError, match='arrived damaged: its SHA-256'):
+    download.download(f'{server.url}/x', tmp_path / 'x', sha256='0' * 64)
+  assert not list(tmp_path.iterdir())
+
+
+def test_released_names_are_downloaded_once(server, tmp_path, monkeypatch):
+  known(monkeypatch, f'{server.url}/ViT-B_16.npz')
+  find = functools.partial(released.find, 'ViT-B_16', str(tmp_path))
+  assert find() == find() == tmp_path / 'ViT-B_16.npz'
+  assert len(server.requests) == 1
+
+
+def test_http_403_says_which_file_to_put_where(server, tmp_path, monkeypatch):
+  known(monkeypatch, f'{server.url}/ViT-B_16.npz')
+  server.status = 403
+  with pytest.raises(errors.UserError) as e:
+    released.find('ViT-B_16', str(tmp_path))
+  for words in ('HTTP 403', f'put it at {tmp_path}', 'pretrained_dir'):
+    assert words in str(e.value)
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_bucket_may_be_the_directory(server, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  path = released.find('ViT-B_16', f'{server.url}/imagenet21k')
+  assert path.read_bytes() == server.content
+  assert path.is_relative_to('checkpoints')
+  # Another bucket with a file of the same name is another file.
+  server.content = b'other'
+  other = released.find(f'{server.url}/sam/ViT-B_16.npz?download=true')
+  assert other.read_bytes() == b'other'
+  assert other.name == 'ViT-B_16.npz'
+  assert path.read_bytes() != b'other'
+
+
+def test_gs_addresses_are_mapped():
+  got = download.https_url('gs://vit_models/imagenet21k/ViT-B_16.npz')
+  assert got == (
+    'https://storage.googleapis.com/vit_models/imagenet21k/ViT-B_16.npz'
+  )
+
+
+def test_the_next_source_is_tried_and_may_be_on_hugging_face(
+  server, tmp_path, monkeypatch
+):
+  known(monkeypatch, 'http://127.0.0.1:1/ViT-B_16.npz', 'hf://org/vit')
+  monkeypatch.setattr(released, '_HUGGING_FACE', server.url)
+  path = released.find('ViT-B_16', str(tmp_path))
+  assert path == tmp_path / 'ViT-B_16'
+  assert sorted(p.name for p in path.iterdir()) == [
+    'config.json',
+    'model.safetensors',
+    'preprocessor_config.json',
+  ]
+  assert released.find('ViT-B_16', str(tmp_path)) == path
+  assert len(server.requests) == 3
+
+
+def test_all_sources_that_failed_are_named(server, tmp_path, monkeypatch):
+  known(monkeypatch, 'http://127.0.0.1:1/ViT-B_16.npz', 'hf://org/vit')
+  monkeypatch.setattr(released, '_HUGGING_FACE', server.url)
+  server.status = 404
+  with pytest.raises(errors.UserError) as e:
+    released.find('ViT-B_16', str(tmp_path))
+  assert '127.0.0.1:1' in str(e.value)
+  assert 'org/vit/resolve/main/config.json: HTTP 404' in str(e.value)
+  assert not list(tmp_path.iterdir())
+
+
+INDEX = """name,ds,final_val,infer_samples_per_sec,filename,adapt_filename
+R+Ti/16,i21k,0.31,1,R_Ti_16-i21k-a,R_Ti_16-i21k-a--x
+R+Ti/16,i21k,0.42,NaN,R_Ti_16-i21k-b,R_Ti_16-i21k-b--x
+R+Ti/16,i1k,0.77,,R_Ti_16-i1k-c,R_Ti_16-i1k-c--x
+Ti/16,i21k,0.55,2,Ti_16-i21k-d,Ti_16-i21k-d--x
+"""
+
+
+def test_the_best_augreg_file_is_that_with_the_highest_final_val(tmp_path):
+  (tmp_path / 'index.csv').write_text(INDEX)
+  best = tmp_path / 'R_Ti_16-i21k-b.npz'
+  best.write_bytes(TOKEN.read_bytes())
+  assert released.find('R_Ti_16', str(tmp_path)) == best
+  # A whole name needs no index.
+  (tmp_path / 'index.csv').unlink()
+  assert released.find('R_Ti_16-i21k-b', str(tmp_path)) == best
+
+
+def test_an_augreg_index_that_does_not_tell(tmp_path):
+  with pytest.raises(errors.UserError, match='index.csv cannot be read'):
+    released.find('B_16', str(tmp_path))
+  (tmp_path / 'index.csv').write_text(INDEX)
+  with pytest.raises(errors.UserError, match='no ImageNet-21k weights of B_16'):
+    released.find('B_16', str(tmp_path))
+  (tmp_path / 'index.csv').write_text('a,b\n1,2\n')
+  with pytest.raises(errors.UserError, match='no index of AugReg'):
+    released.find('B_16', str(tmp_path))
+
+
+def test_the_registry_knows_each_released_model():
+  entries = registry.entries()
+  for entry in entries.values():
+    assert entry.model in model_configs.MODEL_CONFIGS
+    assert entry.sources
+    for source in entry.sources:
+      assert source.startswith(('gs://', 'https://', 'hf://')), source
+    assert entry.head in ('ok', 'zero', 'none', '')
+    assert entry.top1 is None or (0.6 < entry.top1 < 0.9 and entry.top1_source)
+  plain = [n for n in model_configs.MODEL_CONFIGS if 'norep' not in n]
+  for name in plain[2:]:  # But for the two that are for testing.
+    assert entries[name].model == name
+  lits = [e for e in entries.values() if e.model.startswith('LiT')]
+  assert len(lits) == 5
+  assert all(entry.vocabulary for entry in lits)
+
+
+def test_models_are_listed():
+  entries = registry.entries()
+  lines = models_list.table([entries['ViT-L_32'], entries['augreg-B_16-384']])
+  heading, zero, augreg = lines.split('\n')
+  assert heading.split()[:3] == ['name', 'model', 'px']
+  assert zero.split()[:3] == ['ViT-L_32', 'ViT-L_32', '224']
+  assert ' zero ' in zero
+  assert '85.49% (official README)' in augreg

@@ -1,0 +1,95 @@
+"""Converts weights between formats; needs no PyTorch.
+
+python -m vit_jax.convert /tmp/run/artifact /tmp/vit --to=huggingface
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import pathlib
+
+from absl import flags
+
+from vit_jax import checkpoint
+from vit_jax import cli
+from vit_jax import errors
+from vit_jax import weights as weights_lib
+from vit_jax.interop import files
+from vit_jax.interop import huggingface
+from vit_jax.interop import timm
+
+_EXPORTS = {'huggingface': huggingface.export, 'timm': timm.export}
+
+_TO = flags.DEFINE_enum(
+  'to', None, ['npz', *_EXPORTS], 'Format of the destination.'
+)
+_IMAGE_SIZE = flags.DEFINE_list(
+  'image_size',
+  [],
+  'height,width in pixels, where the source does not tell its own.',
+)
+
+
+def convert(weights: weights_lib.Weights, destination: str, to: str) -> None:
+  """Writes weights in another format, whole or not at all.
+
+  Args:
+    weights: of `checkpoint.read`.
+    destination: with 'npz' a file, which has no room for labels and the rest;
+      otherwise a folder, that `from_pretrained` of transformers opens, or
+      `timm.create_model('local-dir:...', pretrained=True)`.
+    to: 'npz', 'huggingface' or 'timm'.
+
+  Raises:
+    errors.UserError: if the destination is there already, or its library has no
+      such model.
+  """
+  path = pathlib.Path(destination)
+  if path.exists():
+    raise errors.UserError(f'{path} exists. Delete it or name another.')
+  if to == 'npz':
+    if path.suffix != '.npz':
+      raise errors.UserError(f'{path} must end in .npz.')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint.save(weights.params, path)
+    return
+  if weights.model is not None and weights.image_shape is None:
+    raise errors.UserError(
+      'The weights do not tell the size of their images: their patches are no'
+      ' square grid. Give it with --image_size=HEIGHT,WIDTH.'
+    )
+  arrays, contents = _EXPORTS[to](weights)
+  with files.replaced_folder(path) as temporary:
+    files.write_safetensors(arrays, temporary / files.SAFETENSORS)
+    for name, content in contents.items():
+      files.write_json(content, temporary / name)
+
+
+def _with_image_size(
+  weights: weights_lib.Weights, size: Sequence[str]
+) -> weights_lib.Weights:
+  if len(size) != 2 or not all(n.isdigit() for n in size):
+    raise errors.UserError(
+      f'--image_size={",".join(size)} must be height,width in pixels.'
+    )
+  channels = weights_lib.num_channels(weights.params)
+  shape = (int(size[0]), int(size[1]), channels)
+  weights = dataclasses.replace(weights, image_shape=shape)
+  weights_lib.check(weights, '--image_size')
+  return weights
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) != 3:
+    raise errors.UserError(
+      'Give a source and a destination: SRC DST --to=FORMAT.'
+    )
+  weights = checkpoint.read(argv[1])
+  if _IMAGE_SIZE.value:
+    weights = _with_image_size(weights, _IMAGE_SIZE.value)
+  convert(weights, argv[2], _TO.value)
+  print(f'{argv[2]}: {weights_lib.describe(weights)}')
+
+
+if __name__ == '__main__':
+  flags.mark_flag_as_required('to')
+  cli.run(main)

@@ -1,0 +1,232 @@
+"""Arrays in files, `.npz` and `.safetensors`, and what a wrong file is."""
+
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+import zipfile
+import zlib
+
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from vit_jax import errors
+
+Arrays = dict[str, np.ndarray]
+
+SAFETENSORS = 'model.safetensors'  # In every folder that has one.
+
+_SIGNATURES = (  # What a wrong file starts with, and what it then is.
+  (b'version https://git-lfs', 'a Git LFS pointer: run `git lfs pull`'),
+  (b'<', 'an HTML or XML page, perhaps the error page of a download'),
+  (b'\x93NUMPY', 'a single .npy array'),
+  (b'\x89HDF', 'an HDF5 file'),
+)
+
+_PICKLE = (
+  'a pickle, which is never opened: it could run code. Where torch is'
+  ' installed, safetensors.torch.save_file(torch.load(FILE,'
+  " weights_only=True), 'model.safetensors') converts it"
+)
+
+# What NumPy raises at files that are cut, damaged or something else.
+_NPZ_ERRORS = (
+  AttributeError,
+  EOFError,
+  OSError,
+  TypeError,
+  ValueError,
+  zipfile.BadZipFile,
+  zlib.error,
+)
+
+
+def read_npz(path: pathlib.Path) -> Arrays:
+  """Reads the arrays of an `.npz`.
+
+  Raises:
+    errors.UserError: if it is cut, or something else; the message says what.
+  """
+  try:
+    with np.load(path, allow_pickle=False) as arrays:
+      return {name: _as_array(arrays[name]) for name in arrays.files}
+  except _NPZ_ERRORS as e:
+    raise errors.UserError(
+      f'{path} is not an .npz checkpoint: it is {what_it_is(path)}.'
+    ) from e
+
+
+def _as_array(array: np.ndarray) -> np.ndarray:
+  # NumPy writes bfloat16 as two bytes without a meaning.
+  return array.view(jnp.bfloat16) if array.dtype == 'V2' else array
+
+
+def write_npz(arrays: Mapping[str, Any], path: os.PathLike | str) -> None:
+  """Writes float32 arrays, whole or not at all."""
+  path = pathlib.Path(path)
+  temporary = path.with_name(path.name + '.tmp')
+  with open(temporary, 'wb') as f:
+    np.savez(f, **{k: np.asarray(v, np.float32) for k, v in arrays.items()})
+    f.flush()
+    os.fsync(f.fileno())
+  os.replace(temporary, path)
+
+
+def is_safetensors(path: pathlib.Path) -> bool:
+  """Whether a file starts as a `.safetensors` does."""
+  with open(path, 'rb') as f:
+    return f.read(9)[8:] == b'{'
+
+
+def read_safetensors(path: pathlib.Path) -> Arrays:
+  """Reads a `.safetensors`, or the folder that has it, in shards or not.
+
+  Floating-point numbers come as float32.
+
+  Raises:
+    errors.UserError: if a file is missing, cut, or something else.
+  """
+  arrays = {}
+  for file in _shards(path):
+    with _open_safetensors(file) as f:
+      names = f.keys()
+      arrays |= {name: _as_float32(f.get_tensor(name)) for name in names}
+  return arrays
+
+
+def safetensors_names(path: pathlib.Path) -> list[str]:
+  """Returns the names of the arrays that `read_safetensors` would read."""
+  names = []
+  for file in _shards(path):
+    with _open_safetensors(file) as f:
+      names += f.keys()
+  return sorted(names)
+
+
+@contextlib.contextmanager
+def _open_safetensors(path: pathlib.Path) -> Iterator[Any]:
+  try:
+    with safetensors.safe_open(path, framework='np') as f:
+      yield f
+  except (OSError, TypeError, safetensors.SafetensorError) as e:
+    raise errors.UserError(
+      f'{path} is not a .safetensors file: it is {what_it_is(path)} ({e}).'
+    ) from e
+
+
+def _as_float32(array: np.ndarray) -> np.ndarray:
+  is_float = jnp.issubdtype(array.dtype, jnp.floating)
+  return array.astype(np.float32, copy=False) if is_float else array
+
+
+def _shards(folder: pathlib.Path) -> Sequence[pathlib.Path]:
+  if not folder.is_dir():
+    return [folder]
+  single = folder / SAFETENSORS
+  index = folder / f'{SAFETENSORS}.index.json'
+  if single.is_file():
+    return [single]
+  if not index.is_file():
+    pickles = sorted(folder.glob('*.bin')) + sorted(folder.glob('*.pth'))
+    hint = f' {pickles[0].name} is {_PICKLE}.' if pickles else ''
+    raise errors.UserError(f'{folder} has no model.safetensors.{hint}')
+  try:
+    names = sorted(set(json.loads(index.read_text())['weight_map'].values()))
+  except (ValueError, KeyError, AttributeError, TypeError) as e:
+    raise errors.UserError(f'{index} is damaged: {e!r}.') from e
+  missing = [name for name in names if not (folder / name).is_file()]
+  if missing:
+    raise errors.UserError(
+      f'{folder} is not whole: {len(missing)} of {len(names)} shards are'
+      f' missing, {", ".join(missing[:3])}. Fetch them too.'
+    )
+  return [folder / name for name in names]
+
+
+def write_safetensors(
+  arrays: Mapping[str, Any], path: os.PathLike | str
+) -> None:
+  """Writes float32 arrays as PyTorch's libraries expect them."""
+  arrays = {
+    name: np.ascontiguousarray(x, dtype=np.float32)
+    for name, x in arrays.items()
+  }
+  # transformers refuses files that do not say so.
+  safetensors.numpy.save_file(arrays, path, metadata={'format': 'pt'})
+
+
+def write_json(content: Any, path: pathlib.Path) -> None:
+  """Writes JSON that people can read."""
+  path.write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')
+
+
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+  """Reads a JSON object; an empty one if there is no such file.
+
+  Raises:
+    errors.UserError: if it is damaged.
+  """
+  if not path.is_file():
+    return {}
+  try:
+    content = json.loads(path.read_text(encoding='utf-8'))
+  except ValueError as e:
+    raise errors.UserError(f'{path} is damaged: {e}.') from e
+  if not isinstance(content, dict):
+    raise errors.UserError(f'{path} holds no JSON object.')
+  return content
+
+
+@contextlib.contextmanager
+def replaced_folder(directory: os.PathLike | str) -> Iterator[pathlib.Path]:
+  """Gives an empty folder that takes the place of `directory` when it is done.
+
+  One that was there stays until then, and for good if an error comes.
+  """
+  directory = pathlib.Path(directory)
+  temporary, old = (
+    directory.with_name(directory.name + suffix) for suffix in ('.tmp', '.old')
+  )
+  shutil.rmtree(temporary, ignore_errors=True)
+  temporary.mkdir(parents=True)
+  try:
+    yield temporary
+  except BaseException:
+    shutil.rmtree(temporary, ignore_errors=True)
+    raise
+  shutil.rmtree(old, ignore_errors=True)
+  if directory.exists():
+    directory.rename(old)
+  temporary.rename(directory)
+  shutil.rmtree(old, ignore_errors=True)
+
+
+def what_it_is(path: pathlib.Path) -> str:
+  """Returns what a file is that is not what it should be."""
+  size = path.stat().st_size
+  if not size:
+    return 'an empty file'
+  with open(path, 'rb') as f:
+    start = f.read(64)
+  for signature, meaning in _SIGNATURES:
+    if start.lstrip().startswith(signature):
+      return meaning
+  if start.startswith(b'\x80'):
+    return _PICKLE
+  if start.startswith(b'PK'):
+    if zipfile.is_zipfile(path):
+      names = zipfile.ZipFile(path).namelist()
+      if any(name.endswith('data.pkl') for name in names):
+        return f'a PyTorch file, {_PICKLE}'
+    return (
+      f'cut or damaged after {size} bytes, or holds objects that are not'
+      f' arrays. Fetch it again'
+    )
+  if start[8:9] == b'{':
+    return f'a .safetensors file, perhaps cut after {size} bytes'
+  return f'of an unknown kind (it starts with {start[:8]!r})'

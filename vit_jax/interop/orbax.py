@@ -1,0 +1,91 @@
+"""Checkpoints of a training run, which orbax wrote."""
+
+import pathlib
+
+import jax
+import ml_collections
+import numpy as np
+import orbax.checkpoint as ocp
+
+from vit_jax import errors
+from vit_jax import weights as weights_lib
+from vit_jax.configs import common
+from vit_jax.interop import files
+
+
+def find_step(path: pathlib.Path) -> pathlib.Path | None:
+  """Returns the folder of a whole checkpoint that `path` means.
+
+  Args:
+    path: a workdir, its `checkpoints` or one step of them.
+
+  Returns:
+    The newest step where several are meant; None if `path` is no such thing.
+  """
+  if path.name.isdigit() and path.parent.name == 'checkpoints':
+    return path
+  folder = path if path.name == 'checkpoints' else path / 'checkpoints'
+  if not folder.is_dir():
+    return None
+  steps = [step for step in folder.iterdir() if step.name.isdigit()]
+  return max(steps, key=lambda step: int(step.name), default=None)
+
+
+def read(step: pathlib.Path) -> weights_lib.Weights:
+  """Reads the parameters of a step, of `find_step`, and nothing else.
+
+  Raises:
+    errors.UserError: if it is damaged, or the workdir has no config.
+  """
+  workdir = step.parents[1]
+  config = files.read_json(workdir / 'config.json')
+  if not config:
+    raise errors.UserError(
+      f'{workdir / "config.json"} is missing, which says what {step} is of.'
+    )
+  try:
+    params = _restore_params(step.resolve() / 'default')
+  except (OSError, ValueError, KeyError, TypeError) as e:
+    reason = str(e).strip().split('\n')[0]
+    raise errors.UserError(f'{step} cannot be read: {reason}') from e
+  labels = workdir / 'labels.txt'
+  class_names = weights_lib.numbered_classes(params)
+  if labels.is_file():
+    class_names = labels.read_text(encoding='utf-8').splitlines()
+  try:
+    settings = ml_collections.ConfigDict(config)
+    weights = weights_lib.Weights(
+      params=params,
+      model=common.model_kwargs(settings),
+      class_names=class_names,
+      image_shape=(
+        *common.image_size(settings),
+        weights_lib.num_channels(params),
+      ),
+      mean=tuple(config['pp'].get('mean', (0.5,))),
+      std=tuple(config['pp'].get('std', (0.5,))),
+      exif=settings.pp.exif,
+      loss=settings.loss,
+      info={'dataset': settings.dataset, 'step': int(step.name)},
+    )
+  except (AttributeError, KeyError, TypeError) as e:
+    raise errors.UserError(
+      f'{workdir / "config.json"} is of another version: {e}'
+    ) from e
+  weights_lib.check(weights, str(step))
+  return weights
+
+
+def _restore_params(folder: pathlib.Path) -> weights_lib.Params:
+  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    tree = checkpointer.metadata(folder)
+    tree = getattr(tree, 'item_metadata', tree)
+    shapes = jax.tree.map(
+      lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), tree['params']
+    )
+    item = {'params': shapes}
+    how = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
+    restore = ocp.args.PyTreeRestore(
+      item=item, restore_args=how, partial_restore=True
+    )
+    return checkpointer.restore(folder, args=restore)['params']

@@ -1,0 +1,147 @@
+"""A model's parameters and all that is needed to run them."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import numpy as np
+
+from vit_jax import errors
+from vit_jax import models
+
+Params = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+  """What a file or a folder of weights holds.
+
+  Attributes:
+    params: nested, with the names of the official code.
+    model: arguments of the model's class but for `num_classes`, as in
+      `configs.models`; None where the arrays do not tell.
+    class_names: in the order of the logits; empty without a head.
+    image_shape: [H, W, C] of the input; None where nothing tells.
+    mean: of the pixels in [0, 1], one for all channels or one for each, which
+      is subtracted; 0.5 in the official models, so that inputs are in [-1, 1].
+    std: by which they are divided then.
+    exif: whether images are turned upright by their EXIF tag.
+    loss: 'softmax' or 'sigmoid', which makes probabilities of logits.
+    info: how it came about; for the reader only.
+  """
+
+  params: Params
+  model: Mapping[str, Any] | None
+  class_names: Sequence[str] = ()
+  image_shape: tuple[int, int, int] | None = None
+  mean: Sequence[float] = (0.5,)
+  std: Sequence[float] = (0.5,)
+  exif: bool = False
+  loss: str = 'softmax'
+  info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def module(self) -> nn.Module:
+    """Returns the model, without parameters.
+
+    Raises:
+      errors.UserError: if the weights do not tell which it is.
+    """
+    if self.model is None:
+      raise errors.UserError(
+        'Which model these weights are of cannot be told from their names.'
+      )
+    return models.from_config(
+      self.model, num_classes=len(self.class_names) or None
+    )
+
+
+def flatten(params: Params) -> dict[str, Any]:
+  """Returns {'module/name': array}."""
+  return flax.traverse_util.flatten_dict(dict(params), sep='/')
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+  """Undoes `flatten`."""
+  return flax.traverse_util.unflatten_dict(dict(flat), sep='/')
+
+
+def numbered_classes(params: Params) -> list[str]:
+  """Returns 'class 0', 'class 1', ..., as many as the head has."""
+  head = params.get('head')
+  return [f'class {i}' for i in range(len(head['bias']))] if head else []
+
+
+def has_zero_head(params: Params) -> bool:
+  """Whether the head is all zeros, as in ImageNet-21k files of the paper."""
+  return 'head' in params and not any(
+    np.any(x) for x in params['head'].values()
+  )
+
+
+def num_channels(params: Params) -> int:
+  """Returns how many channels the first kernel takes."""
+  first = next(n for n in ('conv_root', 'embedding', 'stem') if n in params)
+  return params[first]['kernel'].shape[2]
+
+
+def describe(weights: Weights) -> str:
+  """Returns one line: parameters, classes, image size."""
+  count = sum(np.size(x) for x in jax.tree.leaves(dict(weights.params)))
+  shape = weights.image_shape
+  size = f'{shape[0]}x{shape[1]} pixels' if shape else 'unknown image size'
+  return f'{count:,} parameters, {len(weights.class_names)} classes, {size}'
+
+
+def check(
+  weights: Weights, path: str, names: Mapping[str, str] | None = None
+) -> None:
+  """Raises `errors.UserError` unless the parameters fit the model.
+
+  Args:
+    weights: what to check; passes if the model or the image size is unknown.
+    path: where they are from, for the message.
+    names: how the file calls its arrays, by their official names.
+  """
+  if weights.model is None or weights.image_shape is None:
+    return
+  module, shape = weights.module(), weights.image_shape
+  try:
+    want = jax.eval_shape(lambda: models.init_params(module, shape))
+  except (TypeError, ValueError, ZeroDivisionError) as e:
+    reason = str(e).strip().split('\n')[0]
+    raise errors.UserError(
+      f'{path} does not make a model: {reason} Its shapes or its config.json'
+      f' are damaged, or of another architecture.'
+    ) from e
+  check_fit(flatten(weights.params), flatten(want), path, 'its model', names)
+
+
+def check_fit(
+  have: Mapping[str, Any],
+  want: Mapping[str, Any],
+  path: str,
+  model: str,
+  names: Mapping[str, str] | None = None,
+) -> None:
+  """Raises `errors.UserError` unless flat names and shapes are the same."""
+  rows = []
+  for key in sorted(have.keys() | want.keys()):
+    name = f'{key} ({names[key]})' if names and key in names else key
+    if key not in have:
+      rows.append(f'  {name}: missing, the model wants {want[key].shape}')
+    elif key not in want:
+      rows.append(f'  {name}: {have[key].shape}, the model has no such array')
+    elif have[key].shape != want[key].shape:
+      rows.append(
+        f'  {name}: {have[key].shape}, the model wants {want[key].shape}'
+      )
+  if rows:
+    raise errors.UserError(
+      f'{path} does not fit {model}: {len(rows)} arrays differ'
+      f' ({len(have)} in the file, {len(want)} in the model).\n'
+      + '\n'.join(rows[:5])
+      + '\nIs it another variant? See config.model and config.pretrained.'
+    )
