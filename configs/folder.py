@@ -1,7 +1,10 @@
-"""Fine-tunes a released ViT on a folder of images.
+"""Fine-tunes released or other weights on a folder of images.
 
 python -m vit_jax.main --config=configs/folder.py:b16,/path/to/data \
   --workdir=/tmp/folder
+
+Instead of b16: any name that `python -m vit_jax.models_list` prints, or the path
+of weights of transformers, timm or another run, which tell what they are of.
 
 The folder looks like {train,test}/<class>/<image>. A folder that has no test
 images gives some of its own: --config.pp.train='train[:90%]' and

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import re
 
 from conftest import REPOSITORY
@@ -10,6 +11,7 @@ import pytest
 
 from vit_jax import build
 from vit_jax import errors
+from vit_jax import inference_time
 from vit_jax.configs import common
 from vit_jax.configs import models
 from vit_jax.configs import validate
@@ -17,6 +19,7 @@ from vit_jax.configs import validate
 ARGUMENTS = {
   'vit': 'b16,cifar10',
   'folder': 'b16,/path/to/data',
+  'augreg': 'R_Ti_16',
 }
 
 
@@ -35,7 +38,11 @@ RUN_FILES = sorted(p.stem for p in (REPOSITORY / 'configs').glob('*.py'))
 @pytest.mark.parametrize('name', RUN_FILES)
 def test_run_files_load_and_say_how_they_run(name):
   module, config = load(name)
-  validate.validate(config)
+  if name == 'inference_time':  # Runs only with what it asks for.
+    config.batch = config.num_classes = config.image_size = 32
+    inference_time.check(config)
+  else:
+    validate.validate(config)
   assert config.is_locked
   command = re.search(r'--config=configs/(\w+)\.py', module.__doc__)
   assert command is not None
@@ -81,6 +88,64 @@ def test_the_official_defaults():
   }
   assert {name: config[name] for name in want} == want
   assert config.pp.train == 'train[:98%]'
+
+
+def test_augreg_takes_a_model_or_a_file():
+  name = 'R26_S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0'
+  _, config = load('augreg', name)
+  assert config.pretrained == name
+  assert config.pretrained_dir == 'gs://vit_models/augreg'
+  assert config.model.model_name == 'R26+ViT-S_32'
+  assert (config.pp.crop, config.pp.resize) == (384, 448)
+  _, config = load('augreg', 'L_16')
+  assert config.model.transformer.dropout_rate == 0
+  with pytest.raises(ValueError, match="AugReg model 'L_32'.*R50_L_32"):
+    load('augreg', 'L_32')
+
+
+def test_the_official_mixer_run():
+  _, config = load('mixer_base16_cifar10')
+  assert config.model == models.get_mixer_b16_config()
+  assert (config.pp.crop, config.pp.train) == (224, 'train[:98%]')
+  assert (config.total_steps, config.base_lr) == (10_000, 0.03)
+
+
+def test_inference_time_measures_the_steps_it_says(tmp_path):
+  _, config = load('inference_time')
+  config.model_name = 'testing'
+  config.batch, config.num_classes, config.image_size = 4, 3, 32
+  config.steps, config.initial_steps = 7, 2
+  config.log_dir = 'speed'
+  calls = []
+  measured = inference_time.measure(lambda: calls.append(1), 2, 7)
+  assert (len(measured), len(calls)) == (7, 2 + 7)
+  result = inference_time.inference_time(config, str(tmp_path))
+  assert set(result) == {
+    f'imgs_sec_core_{name}' for name in ('min', 'max', 'mean', 'std')
+  }
+  low, mean, high = (
+    result[f'imgs_sec_core_{n}'] for n in ('min', 'mean', 'max')
+  )
+  assert 0 < low <= mean <= high
+  row = json.loads((tmp_path / 'speed' / 'metrics.jsonl').read_text())
+  assert row == {'step': 0, **result}
+
+
+@pytest.mark.parametrize(
+  'name, value, message',
+  [
+    ('batch', 0, 'give --config.batch=N'),
+    ('model_name', 'b17', "no model 'b17'"),
+    ('model_name', 'lit_b16b', 'classifies no images'),
+    ('image_size', 20, 'too small for a patch of ViT-B_32'),
+  ],
+)
+def test_inference_time_refuses(name, value, message):
+  _, config = load('inference_time')
+  config.batch = config.num_classes = config.image_size = 32
+  config[name] = value
+  with pytest.raises(errors.UserError, match=message):
+    inference_time.check(config)
 
 
 def test_a_data_set_needs_no_preset():

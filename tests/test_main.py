@@ -122,7 +122,13 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_metrics_events_and_an_artifact(finished):
   _, workdir = finished
   names = {p.name for p in (workdir / 'artifact').iterdir()}
-  assert names == {'model.npz', 'config.json', 'labels.txt'}
+  assert names == {
+    'model.npz',
+    'model.safetensors',
+    'config.json',
+    'preprocessor_config.json',
+    'labels.txt',
+  }
   labels = (workdir / 'artifact' / 'labels.txt').read_text()
   assert labels == 'blue\ngreen\nred\n'
   assert list(workdir.glob('events.out.tfevents.*'))
@@ -269,7 +275,7 @@ def test_predicting_what_is_no_image_or_no_artifact(finished, tmp_path):
   cv2.imwrite(str(tmp_path / 'c.png'), np.zeros((9, 9, 3), np.uint8))
   result = predict(tmp_path, str(tmp_path / 'c.png'))
   assert result.returncode == 1
-  assert 'is no artifact' in result.stderr
+  assert 'no checkpoint file or folder' in result.stderr
 
 
 def test_two_processes_equal_one(image_folder, tmp_path):

@@ -32,7 +32,7 @@ LEVELS = (
   ('interop.timm',),
   ('artifact',),
   ('checkpoint',),
-  ('build', 'predict', 'convert'),
+  ('build', 'predict', 'convert', 'inference_time'),
   ('evaluate',),
   ('train',),
   ('main',),

@@ -66,7 +66,7 @@ def run(
   data: build.Data,
   mesh: jax.sharding.Mesh,
   batch_size: int,
-) -> dict[str, float]:
+) -> dict[str, float | int]:
   """Returns the means over all test images, and how many there were.
 
   Args:
@@ -107,7 +107,7 @@ def _batches(
 
 def evaluate(
   config: ml_collections.ConfigDict, workdir: str
-) -> dict[str, float]:
+) -> dict[str, float | int]:
   """Evaluates the newest checkpoint of a workdir on `config.pp.test`.
 
   Returns:

@@ -15,6 +15,7 @@ from ml_collections import config_flags
 from vit_jax import cli
 from vit_jax import errors
 from vit_jax import evaluate
+from vit_jax import inference_time
 from vit_jax import train
 from vit_jax.configs import validate
 
@@ -34,6 +35,7 @@ _DISTRIBUTED = flags.DEFINE_enum(
 _TRAINERS = {
   'train': train.train_and_evaluate,
   'evaluate': evaluate.evaluate,
+  'inference_time': inference_time.inference_time,
 }
 
 # Set for each task of several, by JAX's users, srun and Open MPI.
@@ -72,7 +74,10 @@ def _int(text: str | None) -> int | None:
 def run() -> None:
   """Runs the trainer that the config names."""
   config, workdir = _CONFIG.value, _WORKDIR.value
-  validate.validate(config)
+  if config.trainer == 'inference_time':
+    inference_time.check(config)
+  else:
+    validate.validate(config)
   if '://' in workdir:
     raise errors.UserError(
       f'--workdir={workdir} is an address. Give a folder; mount the bucket.'

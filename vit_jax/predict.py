@@ -16,7 +16,6 @@ import numpy as np
 from vit_jax import checkpoint
 from vit_jax import cli
 from vit_jax import errors
-from vit_jax import released
 from vit_jax import weights as weights_lib
 from vit_jax.data import augment
 from vit_jax.data import transforms
@@ -139,7 +138,7 @@ def main(argv: Sequence[str]) -> None:
   paths = argv[1:]
   if not paths:
     raise errors.UserError('Name at least one image file.')
-  weights = checkpoint.read(released.find(_ARTIFACT.value))
+  weights = checkpoint.read(_ARTIFACT.value)
   if _LABELS.value:
     weights = _with_labels(weights, _LABELS.value)
   predictions = predict(

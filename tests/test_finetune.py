@@ -1,0 +1,229 @@
+"""Fine-tuning starts from weights of any format, and asks them how."""
+
+import json
+import shutil
+
+from conftest import GOLDEN
+from conftest import golden_json
+import jax
+import numpy as np
+import pytest
+
+from configs import tiny
+from vit_jax import build
+from vit_jax import checkpoint
+from vit_jax import errors
+from vit_jax import evaluate
+from vit_jax import predict
+from vit_jax import train
+from vit_jax.configs import common
+from vit_jax.configs import validate
+
+CONFIG = golden_json('index.json')['vit_token']['config']
+
+
+def get_config(folder, pretrained, **settings):
+  """Two steps at a learning rate that changes next to nothing."""
+  config = tiny.get_config(str(folder)).unlock()
+  config.model = None
+  config.pretrained = str(pretrained)
+  config.stochastic_depth_rate = 0.0
+  config.optimizer = 'sgd'
+  config.base_lr = 1e-8
+  config.total_steps = 2
+  config.warmup_steps = 1
+  config.pp.crop = 32
+  for name, value in settings.items():
+    config[name] = value
+  return config
+
+
+def fine_tune(config, workdir):
+  workdir.mkdir(exist_ok=True)
+  train.train_and_evaluate(config, str(workdir))
+  return checkpoint.read(workdir / 'artifact')
+
+
+@pytest.fixture
+def imagenet_folder(tmp_path):
+  """hf_vit, with the normalisation of ImageNet."""
+  folder = tmp_path / 'hf'
+  shutil.copytree(GOLDEN / 'hf_vit', folder)
+  preprocessor = {'image_mean': [0.4, 0.5, 0.6], 'image_std': [0.2, 0.3, 0.4]}
+  (folder / 'preprocessor_config.json').write_text(json.dumps(preprocessor))
+  return folder
+
+
+def test_the_weights_tell_model_and_normalisation(
+  image_folder, imagenet_folder, tmp_path
+):
+  config = get_config(image_folder, imagenet_folder)
+  weights = fine_tune(config, tmp_path / 'run')
+  assert weights.model['transformer']['layer_norm_epsilon'] == 1e-12
+  assert weights.model['transformer']['exact_gelu'] is True
+  assert weights.mean == (0.4, 0.5, 0.6)
+  assert weights.std == (0.2, 0.3, 0.4)
+  assert weights.class_names == ['blue', 'green', 'red']
+  old = checkpoint.load(imagenet_folder)
+  np.testing.assert_allclose(
+    weights.params['embedding']['kernel'],
+    old['embedding']['kernel'],
+    atol=1e-5,
+  )
+  assert weights.params['head']['kernel'].shape == (32, 3)
+
+  # Going on and evaluating need the pretrained weights no more.
+  shutil.rmtree(imagenet_folder)
+  config.total_steps = 3
+  again = fine_tune(config, tmp_path / 'run')
+  assert again.model == weights.model
+  assert again.mean == weights.mean
+  metrics = evaluate.evaluate(config, str(tmp_path / 'run'))
+  assert metrics['examples_test'] == 15
+
+  # And the newest checkpoint can be read as weights, too.
+  newest = checkpoint.read(tmp_path / 'run')
+  assert newest.class_names == again.class_names
+  assert newest.info['step'] == 3
+  np.testing.assert_array_equal(
+    newest.params['head']['kernel'], again.params['head']['kernel']
+  )
+  files = [str(p) for p in sorted((image_folder / 'test').rglob('*.jpg'))]
+  predictions = list(predict.predict(newest, files))
+  assert predictions == list(predict.predict(again, files))
+
+
+def test_a_setting_overrides_the_weights(
+  image_folder, imagenet_folder, tmp_path
+):
+  config = get_config(
+    image_folder, imagenet_folder, exact_gelu=False, layer_norm_epsilon=1e-5
+  )
+  config.pp.mean = (0.5,)
+  weights = fine_tune(config, tmp_path / 'run')
+  transformer = weights.model['transformer']
+  assert transformer['exact_gelu'] is False
+  assert transformer['layer_norm_epsilon'] == 1e-5
+  assert weights.mean == (0.5,)
+  assert weights.std == (0.2, 0.3, 0.4)
+
+
+def test_normalisation_changes_what_the_model_sees(image_folder):
+  config = tiny.get_config(str(image_folder)).unlock()
+  config.pp.mean, config.pp.std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
+  data = build.data(config)
+  pixels = np.full((1, 16, 24, 3), 51, np.uint8)
+  for images in (
+    data.preprocess.eval(pixels),
+    data.preprocess.train(jax.random.key(0), pixels),
+  ):
+    want = (0.2 - np.array([0.4, 0.5, 0.6])) / np.array([0.2, 0.3, 0.4])
+    np.testing.assert_allclose(images[0, 0, 0], want, atol=1e-5)
+  config.pp.mean = (0.5, 0.5)
+  with pytest.raises(errors.UserError, match=r'pp.mean .* 1 value or 3'):
+    build.data(config)
+
+
+@pytest.mark.parametrize('name', ['timm_vit', 'vit_token.npz'])
+def test_other_formats(image_folder, tmp_path, name):
+  config = get_config(image_folder, GOLDEN / name)
+  weights = fine_tune(config, tmp_path / 'run')
+  exact = name == 'timm_vit'
+  assert weights.model['transformer']['exact_gelu'] is exact
+  assert weights.model['transformer']['layer_norm_epsilon'] == 1e-6
+
+
+def test_a_mixer_at_another_resolution(image_folder, tmp_path):
+  config = get_config(image_folder, GOLDEN / 'mixer.npz')
+  assert 'tokens_mlp_dim' in fine_tune(config, tmp_path / 'a').model
+  config.pp.crop = (16, 64)  # As many patches, in another grid.
+  fine_tune(config, tmp_path / 'b')
+  config.pp.crop = 48
+  with pytest.raises(errors.UserError, match=r'mixes 16 patches .* have 36'):
+    fine_tune(config, tmp_path / 'c')
+
+
+def test_a_hybrid_at_another_resolution(image_folder, tmp_path):
+  config = get_config(image_folder, GOLDEN / 'hybrid_resnet_stages.npz')
+  config.pp.crop = (48, 70)
+  params = fine_tune(config, tmp_path / 'run').params
+  posemb = params['Transformer']['posembed_input']['pos_embedding']
+  assert posemb.shape == (1, 6 * 9 + 1, 32)
+
+
+def test_grey_images_and_other_channel_counts(image_folder, tmp_path):
+  config = get_config(image_folder, GOLDEN / 'vit_token.npz')
+  config.pp.channels = 1
+  with pytest.raises(errors.UserError, match='of 3 channels, these have 1'):
+    fine_tune(config, tmp_path / 'a')
+  config.adapt_channels = 'sum'
+  grey = fine_tune(config, tmp_path / 'b')
+  assert grey.image_shape == (32, 32, 1)
+  kernel = checkpoint.load(GOLDEN / 'vit_token.npz')['embedding']['kernel']
+  np.testing.assert_allclose(
+    grey.params['embedding']['kernel'],
+    kernel.sum(axis=2, keepdims=True),
+    atol=1e-5,
+  )
+  file = str(next((image_folder / 'test').rglob('*.jpg')))
+  assert next(predict.predict(grey, [file]))
+
+
+def test_an_adapted_kernel_gives_what_it_gave():
+  kernel = np.random.RandomState(0).normal(size=(8, 8, 3, 5))
+  pixels = np.random.RandomState(1).normal(size=(8, 8, 1))
+
+  def response(kernel, pixels):
+    return np.einsum('hwc,hwcd->d', pixels, kernel)
+
+  rgb = response(kernel, np.repeat(pixels, 3, axis=2))
+  for channels in ('sum', 'repeat'):
+    for count in (1, 6) if channels == 'sum' else (6, 9):
+      new = checkpoint.adapt_kernel(kernel, (8, 8, count, 5), 'x', channels)
+      got = response(new, np.repeat(pixels, count, axis=2))
+      np.testing.assert_allclose(got, rgb, atol=1e-9)
+  repeated = checkpoint.adapt_kernel(kernel, (8, 8, 4, 5), 'x', 'repeat')
+  np.testing.assert_allclose(repeated[:, :, 3], kernel[:, :, 0] * 3 / 4)
+
+  even = np.ones((8, 8, 3, 5))
+  for size in ((16, 16), (4, 8)):
+    new = checkpoint.adapt_kernel(even, (*size, 3, 5), 'x', patches=True)
+    np.testing.assert_allclose(response(new, np.ones((*size, 3))), 8 * 8 * 3)
+
+
+def test_patches_are_resized_only_if_asked(image_folder, tmp_path):
+  config = get_config(image_folder, GOLDEN / 'vit_token.npz')
+  config.model = {**CONFIG, 'patches': {'size': (4, 4)}}
+  with pytest.raises(errors.UserError, match='adapt_patches=True'):
+    fine_tune(config, tmp_path / 'a')
+  config.adapt_patches = True
+  weights = fine_tune(config, tmp_path / 'b')
+  assert weights.params['embedding']['kernel'].shape == (4, 4, 3, 32)
+  assert weights.image_shape == (32, 32, 3)
+
+
+def test_a_path_or_a_known_name_stands_for_a_model():
+  config = common.with_model(common.get_config(), str(GOLDEN / 'hf_vit'))
+  assert config.model is None
+  assert config.pretrained == str(GOLDEN / 'hf_vit')
+  config = common.with_model(common.get_config(), 'augreg-L_16-384')
+  assert config.model.model_name == 'ViT-L_16'
+  assert config.pretrained == 'augreg-L_16-384'
+  with pytest.raises(ValueError, match="no model 'b17'"):
+    common.with_model(common.get_config(), 'b17')
+
+
+def test_neither_config_nor_weights_tell_the_model(image_folder, tmp_path):
+  config = get_config(image_folder, GOLDEN / 'lit_bert.npz')
+  with pytest.raises(errors.UserError, match='config.model must be set'):
+    fine_tune(config, tmp_path)
+  config.pretrained = ''
+  with pytest.raises(errors.UserError, match='config.model must be set'):
+    validate.validate(config)
+
+
+def test_weights_of_another_variant(image_folder, tmp_path):
+  config = get_config(image_folder, GOLDEN / 'hf_vit')
+  config.model = {**CONFIG, 'hidden_size': 64}
+  with pytest.raises(errors.UserError, match='does not fit golden: .* arrays'):
+    fine_tune(config, tmp_path)

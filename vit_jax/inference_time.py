@@ -1,0 +1,112 @@
+"""Images per second of a model's forward pass, on all devices."""
+
+from collections.abc import Callable
+import pathlib
+import time
+from typing import Any
+
+from absl import logging
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+
+from vit_jax import errors
+from vit_jax import metrics
+from vit_jax import models
+from vit_jax import sharding
+from vit_jax.configs import models as model_configs
+
+
+def inference_time(
+  config: ml_collections.ConfigDict, workdir: str
+) -> dict[str, float]:
+  """Runs a number of steps and measures them.
+
+  Args:
+    config: see `configs/inference_time.py`.
+    workdir: the metrics go to `workdir/config.log_dir`.
+
+  Returns:
+    Images per second and device: `imgs_sec_core_` `min`, `max`, `mean`, `std`,
+    over `config.steps` steps; also printed.
+
+  Raises:
+    errors.UserError: if a setting is wrong.
+  """
+  check(config)
+  mesh = sharding.make_mesh()
+  sharding.data_shard(mesh, config.batch)
+  model = models.get_model(
+    config.model_name, num_classes=config.num_classes, dtype=config.dtype
+  )
+  shape = (config.image_size, config.image_size, 3)
+  shapes = jax.eval_shape(lambda: models.init_params(model, shape))
+  rng = np.random.default_rng(0)
+  # Real initialisers take longer than the measurement.
+  params = jax.device_put(
+    jax.tree.map(
+      lambda x: rng.normal(0, 0.02, x.shape).astype(np.float32), shapes
+    ),
+    sharding.replicated(mesh),
+  )
+  make_images = jax.jit(
+    lambda: jnp.ones((config.batch, *shape)),
+    out_shardings=sharding.batch_sharding(mesh),
+  )
+  images = make_images()
+  forward = jax.jit(
+    lambda params, images: model.apply({'params': params}, images, train=False)
+  )
+  step = lambda: forward(params, images)
+  jax.block_until_ready(step())  # Compiles.
+  times = measure(step, config.initial_steps, config.steps)
+  speeds = config.batch / jax.device_count() / np.array(times)
+  result = {
+    f'imgs_sec_core_{name}': float(getattr(np, name)(speeds))
+    for name in ('min', 'max', 'mean', 'std')
+  }
+  logging.info('%d steps of %s: %s', len(times), config.model_name, result)
+  if jax.process_index() == 0:
+    folder = pathlib.Path(workdir) / config.log_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = metrics.Writer(folder, 0)
+    writer.write(0, result)
+    writer.close()
+  return result
+
+
+def measure(
+  step: Callable[[], Any], initial_steps: int, steps: int
+) -> list[float]:
+  """Returns the seconds of each of `steps`, after `initial_steps` others."""
+  times = []
+  for _ in range(initial_steps + steps):
+    start = time.perf_counter()
+    jax.block_until_ready(step())
+    times.append(time.perf_counter() - start)
+  return times[initial_steps:]
+
+
+def check(config: ml_collections.ConfigDict) -> None:
+  """Raises `errors.UserError` at a setting that cannot work."""
+  for name in ('batch', 'num_classes', 'image_size', 'steps'):
+    if config[name] < 1:
+      raise errors.UserError(
+        f'config.{name} is {config[name]}: give --config.{name}=N, at least 1.'
+      )
+  try:
+    model = model_configs.get_model_config(config.model_name)
+  except ValueError as e:
+    raise errors.UserError(f'config.model_name: {e}') from e
+  if 'patches' not in model:
+    raise errors.UserError(
+      f'config.model_name is {config.model_name}, which classifies no images.'
+    )
+  size = (config.image_size, config.image_size)
+  patch = tuple(model.patches.size)
+  if 0 in model_configs.patch_grid(size, patch, model.get('resnet')):
+    raise errors.UserError(
+      f'config.image_size is {config.image_size}: too small for a patch of'
+      f' {config.model_name}.'
+    )
