@@ -93,9 +93,10 @@ def read_safetensors(path: pathlib.Path) -> Arrays:
   """
   arrays = {}
   for file in _shards(path):
-    with _open_safetensors(file) as f:
-      names = f.keys()
-      arrays |= {name: _as_float32(f.get_tensor(name)) for name in names}
+    for name in safetensors_names(file):
+      # Opened for each: the mapped pages would stay, and double the memory.
+      with _open_safetensors(file) as f:
+        arrays[name] = _as_float32(f.get_tensor(name))
   return arrays
 
 

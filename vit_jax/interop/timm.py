@@ -199,7 +199,11 @@ def export(
   elif not ours['exact_gelu']:
     logging.warning('The GELU is the tanh approximation here, exact in timm.')
   if ours['layer_norm_epsilon'] != _EPSILON:
-    logging.warning('LayerNorm has epsilon %g in timm, not %s.', _EPSILON, ours)
+    logging.warning(
+      'LayerNorm has epsilon %g here and %g in timm: logits differ slightly.',
+      ours['layer_norm_epsilon'],
+      _EPSILON,
+    )
   config = {
     'architecture': architecture,
     'num_classes': len(weights.class_names),
