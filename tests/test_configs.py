@@ -17,6 +17,7 @@ from vit_jax.configs import validate
 ARGUMENTS = {
   'vit': 'b16,cifar10',
   'folder': 'b16,/path/to/data',
+  'lit_folder': 'lit_l16ti,/path/to/data',
 }
 
 

@@ -32,10 +32,11 @@ LEVELS = (
   ('models.lit',),
   ('models',),
   ('flops', 'checkpoint', 'losses', 'optim', 'sharding', 'metrics'),
-  ('artifact', 'update'),
+  ('artifact', 'update', 'lit_weights', 'retrieval'),
   ('build', 'predict'),
   ('evaluate',),
   ('train',),
+  ('contrastive', 'zero_shot'),
   ('main',),
 )
 

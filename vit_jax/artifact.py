@@ -19,6 +19,10 @@ from vit_jax import errors
 from vit_jax import models
 
 WEIGHTS, CONFIG, LABELS = 'model.npz', 'config.json', 'labels.txt'
+VOCABULARIES = {  # By the name of the tokeniser.
+  'bert': 'vocabulary.txt',
+  'sentencepiece': 'vocabulary.model',
+}
 _FORMAT = 1
 
 
@@ -34,6 +38,7 @@ class Artifact:
     exif: whether images are turned upright by their EXIF tag.
     loss: 'softmax' or 'sigmoid', which makes probabilities of logits.
     info: how it came about; for the reader only.
+    vocabulary: file of the tokeniser of a LiT model; None for other models.
   """
 
   params: Mapping[str, Any]
@@ -43,9 +48,12 @@ class Artifact:
   exif: bool = False
   loss: str = 'softmax'
   info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  vocabulary: str | None = None
 
   def module(self) -> nn.Module:
     """Returns the model, without parameters."""
+    if 'text_model' in self.model:  # Classes are what texts say.
+      return models.from_config(self.model)
     return models.from_config(self.model, num_classes=len(self.class_names))
 
 
@@ -70,6 +78,10 @@ def save(directory: os.PathLike | str, artifact: Artifact) -> None:
     'loss': artifact.loss,
     'info': dict(artifact.info),
   }
+  if artifact.vocabulary:
+    tokenizer = artifact.model['pp']['tokenizer_name']
+    config['vocabulary'] = VOCABULARIES[tokenizer]
+    shutil.copyfile(artifact.vocabulary, temporary / VOCABULARIES[tokenizer])
   text = json.dumps(config, indent=2) + '\n'
   (temporary / CONFIG).write_text(text, encoding='utf-8')
   labels = ''.join(f'{name}\n' for name in artifact.class_names)
@@ -100,6 +112,7 @@ def load(directory: os.PathLike | str) -> Artifact:
       exif=config['exif'],
       loss=config['loss'],
       info=config['info'],
+      vocabulary=_vocabulary(directory, config),
     )
     if len(labels) != config['num_classes']:
       raise errors.UserError(
@@ -112,6 +125,16 @@ def load(directory: os.PathLike | str) -> Artifact:
     ) from e
   _check_params(artifact, directory / WEIGHTS)
   return artifact
+
+
+def _vocabulary(
+  directory: pathlib.Path, config: Mapping[str, Any]
+) -> str | None:
+  if 'vocabulary' not in config:
+    return None
+  path = directory / config['vocabulary']
+  path.stat()  # Raises if it is missing.
+  return str(path)
 
 
 def _check_params(artifact: Artifact, path: pathlib.Path) -> None:

@@ -1,11 +1,13 @@
 """From a config to what training and evaluation share."""
 
+from collections.abc import Callable
 import dataclasses
 import functools
 from typing import Any
 
 from absl import logging
 import flax.linen as nn
+import grain
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -33,8 +35,8 @@ class Data:
 
   train: pipeline.Decoded
   test: pipeline.Decoded
-  train_transform: transforms.TrainImage
-  eval_transform: transforms.EvalImage
+  train_transform: grain.transforms.RandomMap
+  eval_transform: grain.transforms.Map
   preprocess: augment.Preprocess
   loader: dict[str, int]
 
@@ -64,10 +66,13 @@ def _decoded(
   )
 
 
-def data(config: ml_collections.ConfigDict) -> Data:
-  """Opens the data set; no image of a folder is read yet."""
-  train = _decoded(config, config.pp.train, train=True)
-  test = _decoded(config, config.pp.test, train=False)
+def data(
+  config: ml_collections.ConfigDict,
+  decoded: Callable[..., pipeline.Decoded] = _decoded,
+) -> Data:
+  """Opens the data set, by `decoded`; no image of a folder is read yet."""
+  train = decoded(config, config.pp.train, train=True)
+  test = decoded(config, config.pp.test, train=False)
   size = common.image_size(config)
   how = {
     'size': size,
@@ -160,6 +165,15 @@ def initial_state(
     params = _pretrained_params(config, like.params, image_shape)
   else:
     params = models.init_params(module, image_shape, config.seed)
+  return new_state(params, tx, like)
+
+
+def new_state(
+  params: dict[str, Any],
+  tx: optax.GradientTransformation,
+  like: state_lib.TrainState,
+) -> state_lib.TrainState:
+  """Returns the state of step 0, placed on the devices as `like` is."""
   shardings = jax.tree.map(lambda x: x.sharding, like)
   params = jax.device_put(params, shardings.params)
   init = jax.jit(tx.init, out_shardings=shardings.opt_state)
