@@ -175,7 +175,9 @@ def eval_image(
   return np.rint(resize(image, size) * 256).astype(np.uint16)
 
 
-def lit_image(image: Image, size: tuple[int, int], crop: bool = False) -> Image:
+def lit_image(
+  image: Image, size: tuple[int, int], crop: bool = False
+) -> UInt8[np.ndarray, 'h w C']:
   """Resizes as the official LiT preprocessing does, which cuts off decimals.
 
   Args:
