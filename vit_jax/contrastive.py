@@ -45,7 +45,7 @@ def train_and_evaluate(
 
 def evaluate(
   config: ml_collections.ConfigDict, workdir: str
-) -> dict[str, float]:
+) -> dict[str, int | float]:
   """As `evaluate.evaluate`, with images and their captions."""
 
   def prepare(config, mesh):
@@ -234,7 +234,7 @@ def run_evaluation(
   mesh: jax.sharding.Mesh,
   batch_size: int,
   loss: str,
-) -> dict[str, float]:
+) -> dict[str, int | float]:
   """Returns the metrics of `retrieval.retrieval` over all test images, each once."""
   parts = []
   for batch in evaluate_lib.batches(data, mesh, batch_size):

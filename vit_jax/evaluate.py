@@ -23,7 +23,7 @@ from vit_jax.data import pipeline
 
 Batch = dict[str, Array]
 EvalStep = Callable[[Any, Batch], dict[str, Array]]
-EvalFn = Callable[[Any], dict[str, float]]
+EvalFn = Callable[[Any], dict[str, int | float]]
 Prepare = Callable[..., tuple[state_lib.TrainState, EvalFn]]
 
 
@@ -95,7 +95,7 @@ def run(
   data: build.Data,
   mesh: jax.sharding.Mesh,
   batch_size: int,
-) -> dict[str, float]:
+) -> dict[str, int | float]:
   """Returns the means over all test images, and how many there were.
 
   Args:
@@ -148,7 +148,7 @@ def evaluate(
   config: ml_collections.ConfigDict,
   workdir: str,
   prepare: Prepare | None = None,
-) -> dict[str, float]:
+) -> dict[str, int | float]:
   """Evaluates the newest checkpoint of a workdir on `config.pp.test`.
 
   Args:

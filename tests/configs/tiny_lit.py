@@ -43,7 +43,7 @@ def get_config(folder: str) -> ml_collections.ConfigDict:
   config.total_steps = 60
   config.warmup_steps = 5
   config.optimizer = 'adamw'
-  config.base_lr = 0.02
+  config.base_lr = 0.01
   config.weight_decay = 0.001
   config.progress_every = 5
   config.eval_every = 20

@@ -170,9 +170,9 @@ def check_vocabulary(
   """
   if tokenizer.num_ids > vocab_size:
     raise errors.UserError(
-      f'{vocab_path} gives {tokenizer.num_ids} token ids (one of them for'
-      f' unknown words), the text tower has embeddings of {vocab_size}. Use the'
-      f' vocabulary of the weights, or a text tower with a larger vocab_size.'
+      f'{vocab_path} gives token ids up to {tokenizer.num_ids - 1}, the text'
+      f' tower has embeddings of {vocab_size} ids, from 0 on. Use the vocabulary'
+      f' of the weights, or a text tower with a larger vocab_size.'
     )
 
 

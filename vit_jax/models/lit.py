@@ -120,9 +120,11 @@ class LitModel(nn.Module):
     self,
     *,
     images: Num[ArrayLike, 'B H W C'] | None = None,
-    tokens: Int[ArrayLike, 'B L'] | None = None,
+    tokens: Int[ArrayLike, 'K L'] | None = None,
     train: bool = False,
-  ) -> tuple[Embeddings | None, Embeddings | None, dict[str, Array]]:
+  ) -> tuple[
+    Float[Array, 'B D'] | None, Float[Array, 'K D'] | None, dict[str, Array]
+  ]:
     """Returns embeddings of length 1, None for what was not given.
 
     Args:
