@@ -80,14 +80,15 @@ def data(
     'resize': config.pp.resize,
     'flip': config.pp.flip,
   }
+  classes = len(test.source.class_names)
   logging.info(
-    '%s: %d images to train on (%s), %d to test (%s), %d classes.',
+    '%s: %d images to train on (%s), %d to test (%s)%s.',
     config.dataset,
     len(train),
     config.pp.train,
     len(test),
     config.pp.test,
-    len(test.source.class_names),
+    f', {classes} classes' if classes else '',  # There are none of captions.
   )
   return Data(
     train=train,

@@ -1,5 +1,6 @@
 """How well images find their texts, and texts their images."""
 
+import functools
 from typing import Any
 
 import jax
@@ -62,12 +63,6 @@ def _search(
 ) -> tuple[Bool[np.ndarray, 'N K'], float]:
   """Returns which of the K <= 5 best keys are right, and the mean loss."""
 
-  @jax.jit
-  def compare(rows: Array, labels: Array, keys: Array) -> tuple[Array, Array]:
-    logits = models.similarities(rows, keys, out)
-    best = jax.lax.top_k(logits, min(5, len(keys)))[1]
-    return best, losses.LOSSES[loss](logits, labels)
-
   keys = jax.device_put(keys)
   size = min(_ROWS, len(keys))
   right, total = [], 0.0
@@ -75,8 +70,20 @@ def _search(
     # The last rows come with some before them, so that there is one shape.
     first = min(start, len(keys) - size)
     labels = np.arange(first, first + size)
-    best, values = jax.device_get(compare(queries[labels], labels, keys))
+    best, values = jax.device_get(
+      _compare(queries[labels], labels, keys, out, loss)
+    )
     new = slice(start - first, None)
     right.append((ids[best] == ids[labels][:, None])[new])
     total += float(values[new].sum(dtype=np.float64))
   return np.concatenate(right), total / len(keys)
+
+
+@functools.partial(jax.jit, static_argnames='loss')
+def _compare(
+  rows: Array, labels: Array, keys: Array, out: dict[str, Array], loss: str
+) -> tuple[Array, Array]:
+  """Returns the best keys of each row, [B, K], and its loss, [B]."""
+  logits = models.similarities(rows, keys, out)
+  best = jax.lax.top_k(logits, min(5, len(keys)))[1]
+  return best, losses.LOSSES[loss](logits, labels)
