@@ -62,7 +62,6 @@ def _search(
   loss: str,
 ) -> tuple[Bool[np.ndarray, 'N K'], float]:
   """Returns which of the K <= 5 best keys are right, and the mean loss."""
-
   keys = jax.device_put(keys)
   size = min(_ROWS, len(keys))
   right, total = [], 0.0
