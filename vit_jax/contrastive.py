@@ -235,7 +235,7 @@ def run_evaluation(
   batch_size: int,
   loss: str,
 ) -> dict[str, int | float]:
-  """Returns the metrics of `retrieval.retrieval` over all test images, each once."""
+  """Returns the metrics of `retrieval.retrieval`, all test images once."""
   parts = []
   for batch in evaluate_lib.batches(data, mesh, batch_size):
     rows, out = embed(params, batch)

@@ -147,7 +147,7 @@ def batches(
 def evaluate(
   config: ml_collections.ConfigDict,
   workdir: str,
-  prepare: Prepare | None = None,
+  prepare: Prepare = classification,
 ) -> dict[str, int | float]:
   """Evaluates the newest checkpoint of a workdir on `config.pp.test`.
 
@@ -173,7 +173,7 @@ def evaluate(
       f'{workdir} has no whole checkpoint yet. Train first or longer.'
     )
   mesh = sharding.make_mesh(**config.mesh)
-  like, eval_fn = (prepare or classification)(config, mesh)
+  like, eval_fn = prepare(config, mesh)
   state = saver.restore(like)
   saver.close()
   metrics = {'step': int(state.step), **eval_fn(state.params)}

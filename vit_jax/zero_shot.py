@@ -125,11 +125,11 @@ def classify(
       return jax.nn.sigmoid(logits)
     return jax.nn.softmax(logits)
 
-  def embed_files(chunk: Sequence[str]) -> Float[Array, 'B K']:
+  def classify_files(chunk: Sequence[str]) -> Float[Array, 'B K']:
     images = np.stack([_read(path, artifact, crop) for path in chunk])
     return probabilities(params, ztxt, images)
 
-  for row in _in_batches(embed_files, paths, batch_size):
+  for row in _in_batches(classify_files, paths, batch_size):
     best = np.argsort(-row, kind='stable')[:top_k]
     yield [(labels[i], float(row[i])) for i in best]
 
@@ -140,7 +140,7 @@ def _in_batches(
   batch_size: int,
 ) -> Iterator[np.ndarray]:
   """Yields a row an item. Batches have one shape, so that one is compiled."""
-  size = min(batch_size, len(items))
+  size = min(batch_size, len(items)) or 1
   for start in range(0, len(items), size):
     chunk = list(items[start : start + size])
     padding = chunk[-1:] * (size - len(chunk))
