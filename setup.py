@@ -27,9 +27,11 @@ _REQUIRES = [
   'safetensors>=0.6,<0.9',  # Weights of PyTorch's libraries, without PyTorch.
   'scikit-learn>=1.7,<2',  # The bundled digits.
   'scipy>=1.15,<2',  # The official resize of position embeddings.
+  'sentencepiece>=0.2.1,<0.3',  # LiT's tokeniser of its own text towers.
   'simplejpeg>=1.8.2,<2',  # The official JPEG pixels, fast.
   'tensorboardX>=2.6.4,<3',  # TensorBoard files without TensorFlow.
   'tensorflow-datasets>=4.9.10,<5',
+  'tokenizers>=0.21,<0.24',  # The word pieces of BERT, for LiT.
   'tqdm>=4.67,<5',  # Progress bars.
 ]
 

@@ -1,6 +1,7 @@
 """Checks shapes in signatures while tests run, and helps with golden files."""
 
 import gzip
+import importlib.util
 import json
 import os
 import pathlib
@@ -86,3 +87,76 @@ def make_image_folder(root: pathlib.Path) -> pathlib.Path:
         image[..., label] += 120
         cv2.imwrite(str(folder / f'{i}.jpg'), image)
   return root
+
+
+COLOURS = ('blue', 'green', 'red')
+
+# What the captions and prompts of the tests are made of.
+VOCABULARY = '[PAD] [UNK] [CLS] a blue green red picture this is photo of the .'
+
+
+def write_colour(path: pathlib.Path, name: str, rng: np.random.RandomState):
+  """Writes an image that is mostly of one colour."""
+  import cv2
+
+  height, width = rng.randint(20, 60, 2)
+  image = rng.randint(0, 80, (height, width, 3), np.uint8)
+  image[..., COLOURS.index(name)] += 120
+  cv2.imwrite(str(path), image)
+
+
+def make_caption_folder(root: pathlib.Path) -> pathlib.Path:
+  """Writes coloured images and captions that tell the colour, two an image.
+
+  Besides, `vocab.txt`, and `vit.npz` with random weights for tests/configs/
+  tiny_lit.py.
+  """
+  from vit_jax import checkpoint
+  from vit_jax import models
+
+  rng = np.random.RandomState(0)
+  for split, count in (('train', 12), ('test', 5)):
+    (root / split).mkdir(parents=True)
+    lines = []
+    for name in COLOURS:
+      for i in range(count):
+        write_colour(root / split / f'{name}{i}.png', name, rng)
+        lines.append(f'{name}{i}.png\ta {name} picture\n')
+        lines.append(f'{name}{i}.png\tthis is {name}\n')
+    (root / split / 'captions.tsv').write_text(''.join(lines))
+  (root / 'vocab.txt').write_text(VOCABULARY.replace(' ', '\n') + '\n')
+  image = tiny_lit(root).model.image.to_dict()
+  model = models.from_config(image, num_classes=5)
+  checkpoint.save(models.init_params(model, (16, 16, 3)), root / 'vit.npz')
+  return root
+
+
+def tiny_lit(root: pathlib.Path):
+  """Returns the config of tests/configs/tiny_lit.py for `make_caption_folder`."""
+  from vit_jax.configs import common
+
+  path = REPOSITORY / 'tests' / 'configs' / 'tiny_lit.py'
+  spec = importlib.util.spec_from_file_location('tiny_lit', path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  config = module.get_config(str(root))
+  config.vocabulary = str(root / 'vocab.txt')
+  config.pretrained = str(root / 'vit.npz')
+  return common.with_defaults(config)
+
+
+@pytest.fixture(scope='session')
+def captions(tmp_path_factory):
+  """The folder of `make_caption_folder`, for reading."""
+  return make_caption_folder(tmp_path_factory.mktemp('captions') / 'images')
+
+
+@pytest.fixture(scope='session')
+def lit_run(captions, tmp_path_factory):
+  """A finished run of `tiny_lit`: (last state, workdir)."""
+  from vit_jax import contrastive
+
+  workdir = tmp_path_factory.mktemp('lit_run')
+  return contrastive.train_and_evaluate(
+    tiny_lit(captions), str(workdir)
+  ), workdir

@@ -20,6 +20,7 @@ ARGUMENTS = {
   'vit': 'b16,cifar10',
   'folder': 'b16,/path/to/data',
   'augreg': 'R_Ti_16',
+  'lit_folder': 'lit_l16ti,/path/to/data',
 }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import os
 import pathlib
+import shutil
 from typing import Any
 
 import jax
@@ -17,6 +18,10 @@ from vit_jax.interop import npz
 from vit_jax.interop import timm
 
 WEIGHTS, CONFIG, LABELS = 'model.npz', 'config.json', 'labels.txt'
+VOCABULARIES = {  # By the name of the tokeniser.
+  'bert': 'vocabulary.txt',
+  'sentencepiece': 'vocabulary.model',
+}
 _FORMAT = 1
 
 
@@ -38,9 +43,16 @@ def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
     for name, content in contents.items():
       files.write_json(content, temporary / name)
     (temporary / LABELS).write_text(labels, encoding='utf-8')
+    if weights.vocabulary:
+      name = contents[CONFIG]['vocabulary']
+      shutil.copyfile(weights.vocabulary, temporary / name)
 
 
 def _config(weights: weights_lib.Weights) -> dict[str, Any]:
+  vocabulary = {}
+  if weights.vocabulary:
+    tokenizer = weights.model['pp']['tokenizer_name']
+    vocabulary = {'vocabulary': VOCABULARIES[tokenizer]}
   return {
     'format': _FORMAT,
     'vit_jax': vit_jax.__version__,
@@ -52,13 +64,15 @@ def _config(weights: weights_lib.Weights) -> dict[str, Any]:
     'exif': weights.exif,
     'loss': weights.loss,
     'info': dict(weights.info),
+    **vocabulary,
   }
 
 
 def _for_pytorch(
   weights: weights_lib.Weights,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-  for export in (huggingface.export, timm.export):
+  exports = () if weights.vocabulary else (huggingface.export, timm.export)
+  for export in exports:
     try:
       return export(weights)
     except errors.UserError:
@@ -91,6 +105,7 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
       exif=config['exif'],
       loss=config['loss'],
       info=config['info'],
+      vocabulary=_vocabulary(directory, config),
     )
     if len(labels) != config['num_classes']:
       raise errors.UserError(
@@ -103,6 +118,16 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
     ) from e
   weights_lib.check(weights, str(directory / WEIGHTS))
   return weights
+
+
+def _vocabulary(
+  directory: pathlib.Path, config: Mapping[str, Any]
+) -> str | None:
+  if 'vocabulary' not in config:
+    return None
+  path = directory / config['vocabulary']
+  path.stat()  # Raises if it is missing.
+  return str(path)
 
 
 def _read_config(directory: pathlib.Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """From a config to what training and evaluation share."""
 
+from collections.abc import Callable
 import copy
 import dataclasses
 import pathlib
@@ -7,6 +8,7 @@ from typing import Any
 
 from absl import logging
 import flax.linen as nn
+import grain
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -37,8 +39,8 @@ class Data:
 
   train: pipeline.Decoded
   test: pipeline.Decoded
-  train_transform: transforms.TrainImage
-  eval_transform: transforms.EvalImage
+  train_transform: grain.transforms.RandomMap
+  eval_transform: grain.transforms.Map
   preprocess: augment.Preprocess
   loader: dict[str, int]
 
@@ -78,10 +80,13 @@ def _decoded(
   )
 
 
-def data(config: ml_collections.ConfigDict) -> Data:
-  """Opens the data set; no image of a folder is read yet."""
-  train = _decoded(config, config.pp.train, train=True)
-  test = _decoded(config, config.pp.test, train=False)
+def data(
+  config: ml_collections.ConfigDict,
+  decoded: Callable[..., pipeline.Decoded] = _decoded,
+) -> Data:
+  """Opens the data set, by `decoded`; no image of a folder is read yet."""
+  train = decoded(config, config.pp.train, train=True)
+  test = decoded(config, config.pp.test, train=False)
   size = common.image_size(config)
   for name, values in (('mean', config.pp.mean), ('std', config.pp.std)):
     if len(values) not in (1, test.num_channels):
@@ -95,14 +100,15 @@ def data(config: ml_collections.ConfigDict) -> Data:
     'resize': config.pp.resize,
     'flip': config.pp.flip,
   }
+  classes = len(test.source.class_names)
   logging.info(
-    '%s: %d images to train on (%s), %d to test (%s), %d classes.',
+    '%s: %d images to train on (%s), %d to test (%s)%s.',
     config.dataset,
     len(train),
     config.pp.train,
     len(test),
     config.pp.test,
-    len(test.source.class_names),
+    f', {classes} classes' if classes else '',  # There are none of captions.
   )
   return Data(
     train=train,
@@ -216,7 +222,8 @@ def _what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
   if weights.model is None:
     return known
   model = copy.deepcopy(dict(weights.model))
-  blocks = model.get('transformer') or model
+  tower = model.get('image', model)
+  blocks = tower.get('transformer') or tower
   for name in ('layer_norm_epsilon', 'exact_gelu'):
     if name in blocks:
       known[name] = blocks.pop(name)
@@ -236,6 +243,15 @@ def initial_state(
     params = _pretrained_params(config, like.params, image_shape, weights)
   else:
     params = models.init_params(module, image_shape, config.seed)
+  return new_state(params, tx, like)
+
+
+def new_state(
+  params: dict[str, Any],
+  tx: optax.GradientTransformation,
+  like: state_lib.TrainState,
+) -> state_lib.TrainState:
+  """Returns the state of step 0, placed on the devices as `like` is."""
   shardings = jax.tree.map(lambda x: x.sharding, like)
   params = jax.device_put(params, shardings.params)
   init = jax.jit(tx.init, out_shardings=shardings.opt_state)

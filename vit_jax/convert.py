@@ -19,15 +19,6 @@ from vit_jax.interop import timm
 
 _EXPORTS = {'huggingface': huggingface.export, 'timm': timm.export}
 
-_TO = flags.DEFINE_enum(
-  'to', None, ['npz', *_EXPORTS], 'Format of the destination.'
-)
-_IMAGE_SIZE = flags.DEFINE_list(
-  'image_size',
-  [],
-  'height,width in pixels, where the source does not tell its own.',
-)
-
 
 def convert(weights: weights_lib.Weights, destination: str, to: str) -> None:
   """Writes weights in another format, whole or not at all.
@@ -84,12 +75,23 @@ def main(argv: Sequence[str]) -> None:
       'Give a source and a destination: SRC DST --to=FORMAT.'
     )
   weights = checkpoint.read(argv[1])
-  if _IMAGE_SIZE.value:
-    weights = _with_image_size(weights, _IMAGE_SIZE.value)
-  convert(weights, argv[2], _TO.value)
+  if flags.FLAGS.image_size:
+    weights = _with_image_size(weights, flags.FLAGS.image_size)
+  convert(weights, argv[2], flags.FLAGS.to)
   print(f'{argv[2]}: {weights_lib.describe(weights)}')
 
 
 if __name__ == '__main__':
-  flags.mark_flag_as_required('to')
+  flags.DEFINE_enum(
+    'to',
+    None,
+    ['npz', *_EXPORTS],
+    'Format of the destination.',
+    required=True,
+  )
+  flags.DEFINE_list(
+    'image_size',
+    [],
+    'height,width in pixels, where the source does not tell its own.',
+  )
   cli.run(main)

@@ -23,6 +23,8 @@ from vit_jax.data import pipeline
 
 Batch = dict[str, Array]
 EvalStep = Callable[[Any, Batch], dict[str, Array]]
+EvalFn = Callable[[Any], dict[str, int | float]]
+Prepare = Callable[..., tuple[state_lib.TrainState, EvalFn]]
 
 
 def eval_step(
@@ -60,13 +62,40 @@ def make_eval_step(
   )
 
 
+def classification(
+  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+) -> tuple[state_lib.TrainState, EvalFn]:
+  """Returns the shapes of a state and what evaluates its parameters."""
+  data = build.data(config)
+  model = build.model(config, len(data.class_names))
+  tx, _ = build.optimizer(config)
+  like = build.abstract_state(model, tx, data.image_shape, mesh)
+  return like, make_eval_fn(config, model, data, mesh)
+
+
+def make_eval_fn(
+  config: ml_collections.ConfigDict,
+  model: nn.Module,
+  data: build.Data,
+  mesh: jax.sharding.Mesh,
+) -> EvalFn:
+  """Returns `run` of a config: parameters to metrics."""
+  return functools.partial(
+    run,
+    make_eval_step(config, model, data),
+    data=data,
+    mesh=mesh,
+    batch_size=config.batch_eval,
+  )
+
+
 def run(
   step_fn: EvalStep,
   params: Any,
   data: build.Data,
   mesh: jax.sharding.Mesh,
   batch_size: int,
-) -> dict[str, float | int]:
+) -> dict[str, int | float]:
   """Returns the means over all test images, and how many there were.
 
   Args:
@@ -77,38 +106,55 @@ def run(
     batch_size: over all devices.
   """
   totals = None
-  for batch in _batches(data, mesh, batch_size):
+  for batch in batches(data, mesh, batch_size):
     sums = step_fn(params, batch)
     # Summed on the device: fetching would stop the next step from starting.
     totals = jax.tree.map(jnp.add, totals, sums) if totals else sums
   totals = {k: float(v) for k, v in jax.device_get(totals).items()}
-  count = totals.pop('examples_test')
+  count = int(totals.pop('examples_test'))
+  counts = examples_and_skipped(data, count)
+  return {**{k: v / count for k, v in totals.items()}, **counts}
+
+
+def examples_and_skipped(data: build.Data, count: int) -> dict[str, int]:
+  """Returns how many test images were read and how many were not.
+
+  Raises:
+    errors.UserError: if `count`, the former, is 0.
+  """
   if not count:
     raise errors.UserError('None of the test images can be decoded.')
-  skipped = len(data.test) - int(count)
+  skipped = len(data.test) - count
   if skipped:
     logging.warning('%d test images were skipped.', skipped)
-  means = {k: v / count for k, v in totals.items()}
-  return {**means, 'examples_test': int(count), 'skipped_test': skipped}
+  return {'examples_test': count, 'skipped_test': skipped}
 
 
-def _batches(
+def batches(
   data: build.Data, mesh: jax.sharding.Mesh, batch_size: int
 ) -> Iterator[Batch]:
-  batches = pipeline.eval_batches(
+  """Yields the test split, each host its part of every batch."""
+  parts = pipeline.eval_batches(
     data.test,
     data.eval_transform,
     batch_size=batch_size,
     shard=sharding.data_shard(mesh, batch_size),
     **data.loader,
   )
-  return sharding.put_batches(batches, mesh, batch_size)
+  return sharding.put_batches(parts, mesh, batch_size)
 
 
 def evaluate(
-  config: ml_collections.ConfigDict, workdir: str
-) -> dict[str, float | int]:
+  config: ml_collections.ConfigDict,
+  workdir: str,
+  prepare: Prepare = classification,
+) -> dict[str, int | float]:
   """Evaluates the newest checkpoint of a workdir on `config.pp.test`.
+
+  Args:
+    config: see `configs.common`.
+    workdir: of the run.
+    prepare: (config, mesh) to the shapes of a state and its evaluation.
 
   Returns:
     The metrics, also printed and written to `workdir/evaluation.json`.
@@ -128,15 +174,10 @@ def evaluate(
     )
   mesh = sharding.make_mesh(**config.mesh)
   config, _ = build.resolve(config, workdir, resumed=True)
-  data = build.data(config)
-  model = build.model(config, len(data.class_names))
-  tx, _ = build.optimizer(config)
-  like = build.abstract_state(model, tx, data.image_shape, mesh)
+  like, eval_fn = prepare(config, mesh)
   state = saver.restore(like)
   saver.close()
-  step_fn = make_eval_step(config, model, data)
-  metrics = run(step_fn, state.params, data, mesh, config.batch_eval)
-  metrics = {'step': int(state.step), **metrics}
+  metrics = {'step': int(state.step), **eval_fn(state.params)}
   if jax.process_index() == 0:
     text = json.dumps(metrics, indent=2)
     (pathlib.Path(workdir) / 'evaluation.json').write_text(text + '\n')

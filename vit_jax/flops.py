@@ -43,21 +43,34 @@ def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
   A multiplication and an addition count as two. B/16 at 224 px: 35 GFLOP.
 
   Args:
-    model: any of `models`; nothing is computed.
+    model: any of `models`, LiT with a text for the image; nothing is computed.
     image_shape: (H, W, C) in pixels.
   """
-  images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
-  params = jax.eval_shape(lambda: models.init_params(model, image_shape))
-
-  def forward(params, images):
-    return model.apply({'params': params}, images, train=False)
-
-  return _count(jax.make_jaxpr(forward)(params, images).jaxpr)
+  inputs = jax.eval_shape(lambda: models.example_inputs(model, image_shape))
+  return _forward_flops(model, image_shape, inputs)
 
 
 def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
-  """Returns the FLOPs of one image's training step: three forward passes."""
-  return 3 * forward_flops(model, image_shape)
+  """Returns the FLOPs of one image's training step: three forward passes.
+
+  Only one of a locked image tower.
+  """
+  flops = 3 * forward_flops(model, image_shape)
+  if isinstance(model, models.LitModel):
+    images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    flops -= 2 * _forward_flops(model, image_shape, {'images': images})
+  return flops
+
+
+def _forward_flops(
+  model: nn.Module, image_shape: tuple[int, int, int], inputs: dict[str, Any]
+) -> float:
+  params = jax.eval_shape(lambda: models.init_params(model, image_shape))
+
+  def forward(params, inputs):
+    return model.apply({'params': params}, **inputs, train=False)
+
+  return _count(jax.make_jaxpr(forward)(params, inputs).jaxpr)
 
 
 def _count(jaxpr: Any) -> float:

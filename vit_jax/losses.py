@@ -35,6 +35,26 @@ LOSSES: dict[str, Callable[..., Float[Array, ' B']]] = {
 }
 
 
+def contrastive(
+  logits: Float[Array, 'B B'],
+  loss: str = 'softmax',
+  label_smoothing: float = 0.0,
+) -> Float[Array, ' B']:
+  """How far each image is from finding its own text, and the other way round.
+
+  Args:
+    logits: of image i (row) with text j (column); they belong together if i = j.
+    loss: 'softmax': cross-entropy over all texts and over all images, their
+      mean (InfoNCE, arXiv:2111.07991, Sec. 3); 'sigmoid': binary
+      cross-entropies of all pairs, summed (arXiv:2303.15343, Eq. 1).
+    label_smoothing: part of the target that all pairs share.
+  """
+  labels = jnp.arange(len(logits))
+  to_text = LOSSES[loss](logits, labels, label_smoothing)
+  to_image = LOSSES[loss](logits.T, labels, label_smoothing)
+  return (to_text + to_image) / 2
+
+
 def is_in_top_k(logits: Logits, labels: Labels, k: int) -> Array:
   """Whether the label is among the k largest logits, bool [B]."""
   _, top = jax.lax.top_k(logits, min(k, logits.shape[-1]))

@@ -13,6 +13,7 @@ import jax
 from ml_collections import config_flags
 
 from vit_jax import cli
+from vit_jax import contrastive
 from vit_jax import errors
 from vit_jax import evaluate
 from vit_jax import inference_time
@@ -32,10 +33,12 @@ _DISTRIBUTED = flags.DEFINE_enum(
   'Whether to run with the other hosts of a cluster; auto: where one is seen.',
 )
 
-_TRAINERS = {
-  'train': train.train_and_evaluate,
-  'evaluate': evaluate.evaluate,
-  'inference_time': inference_time.inference_time,
+_TRAINERS = {  # By config.trainer and whether the model is of images and texts.
+  ('train', False): train.train_and_evaluate,
+  ('evaluate', False): evaluate.evaluate,
+  ('contrastive', True): contrastive.train_and_evaluate,
+  ('evaluate', True): contrastive.evaluate,
+  ('inference_time', False): inference_time.inference_time,
 }
 
 # Set for each task of several, by JAX's users, srun and Open MPI.
@@ -95,7 +98,8 @@ def run() -> None:
     jax.process_count(),
     jax.local_devices(),
   )
-  _TRAINERS[config.trainer](config, workdir)
+  has_text = 'text_model' in (config.get('model') or {})
+  _TRAINERS[config.trainer, has_text](config, workdir)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -13,10 +13,6 @@ from vit_jax import cli
 from vit_jax import errors
 from vit_jax import registry
 
-_JSON = flags.DEFINE_bool(
-  'json', False, 'Print everything known, as JSON.', allow_override=True
-)
-
 
 def table(entries: Sequence[registry.Entry]) -> str:
   """Returns a line for each entry, under a heading."""
@@ -43,7 +39,7 @@ def main(argv: Sequence[str]) -> None:
   ]
   if not found:
     raise errors.UserError(f'No name has {part!r} in it.')
-  if _JSON.value:
+  if flags.FLAGS.json:
     print(json.dumps([dataclasses.asdict(e) for e in found], indent=2))
     return
   print(table(found))
@@ -54,4 +50,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
+  flags.DEFINE_bool('json', False, 'Print everything known, as JSON.')
   cli.run(main)

@@ -3,7 +3,7 @@
 python -m vit_jax.predict --artifact=/tmp/digits/artifact IMAGE...
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import json
 import pathlib
@@ -19,20 +19,6 @@ from vit_jax import errors
 from vit_jax import weights as weights_lib
 from vit_jax.data import augment
 from vit_jax.data import transforms
-
-_ARTIFACT = flags.DEFINE_string(
-  'artifact',
-  None,
-  'WORKDIR/artifact, or whatever else config.pretrained takes.',
-)
-_LABELS = flags.DEFINE_string(
-  'labels', None, 'File with the names of the classes, one a line.'
-)
-_TOP_K = flags.DEFINE_integer('top_k', 5, 'Classes shown.', lower_bound=1)
-_BATCH = flags.DEFINE_integer('batch', 32, 'Images at a time.', lower_bound=1)
-_JSON = flags.DEFINE_bool(
-  'json', False, 'Print a JSON object an image.', allow_override=True
-)
 
 Prediction = list[tuple[str, float]]
 
@@ -73,10 +59,11 @@ def predict(
     return jax.nn.softmax(logits)
 
   params = jax.device_put(dict(weights.params))
-  batch_size = min(batch_size, len(paths))
+  batch_size, size = min(batch_size, len(paths)), weights.image_shape[:2]
   for start in range(0, len(paths), batch_size):
     chunk = paths[start : start + batch_size]
-    images = np.stack([_read(path, weights) for path in chunk])
+    images = [read_image(path, weights) for path in chunk]
+    images = np.stack([transforms.eval_image(x, size) for x in images])
     # One shape for all batches, so that the last is not compiled again.
     padding = (0, batch_size - len(chunk))
     images = np.pad(images, (padding, (0, 0), (0, 0), (0, 0)))
@@ -87,6 +74,11 @@ def predict(
 
 
 def _check_can_predict(weights: weights_lib.Weights) -> None:
+  if 'text_model' in weights.model:
+    raise errors.UserError(
+      'These weights compare images with texts: use python -m'
+      ' vit_jax.zero_shot --labels=...'
+    )
   if not weights.class_names:
     raise errors.UserError(
       'These weights have no head: they give features, no classes. Fine-tune'
@@ -121,31 +113,30 @@ def _with_labels(
   return dataclasses.replace(weights, class_names=names)
 
 
-def _read(path: str, weights: weights_lib.Weights) -> np.ndarray:
-  height, width, channels = weights.image_shape
+def read_image(path: str, weights: weights_lib.Weights) -> transforms.Image:
+  """Decodes an image file as the weights want it.
+
+  Raises:
+    errors.UserError: if it is missing or no image.
+  """
   try:
-    image = transforms.decode(
-      pathlib.Path(path).read_bytes(), channels=channels, exif=weights.exif
+    return transforms.decode(
+      pathlib.Path(path).read_bytes(),
+      channels=weights.image_shape[2],
+      exif=weights.exif,
     )
   except OSError as e:
     raise errors.UserError(f'{path} cannot be read: {e.strerror}.') from e
   except ValueError as e:
     raise errors.UserError(f'{path} cannot be decoded: {e}.') from e
-  return transforms.eval_image(image, (height, width))
 
 
-def main(argv: Sequence[str]) -> None:
-  paths = argv[1:]
-  if not paths:
-    raise errors.UserError('Name at least one image file.')
-  weights = checkpoint.read(_ARTIFACT.value)
-  if _LABELS.value:
-    weights = _with_labels(weights, _LABELS.value)
-  predictions = predict(
-    weights, paths, top_k=_TOP_K.value, batch_size=_BATCH.value
-  )
+def show(
+  paths: Sequence[str], predictions: Iterable[Prediction], *, as_json: bool
+) -> None:
+  """Prints predictions as they come, for people or as JSON lines."""
   for path, prediction in zip(paths, predictions, strict=True):
-    if _JSON.value:
+    if as_json:
       rows = [{'class': name, 'probability': p} for name, p in prediction]
       print(json.dumps({'image': path, 'predictions': rows}))
     else:
@@ -154,6 +145,35 @@ def main(argv: Sequence[str]) -> None:
         print(f'  {p:7.2%}  {name}')
 
 
+def define_flags() -> None:
+  """Not on import: other command lines have flags of these names too."""
+  flags.DEFINE_integer('top_k', 5, 'Classes shown.', lower_bound=1)
+  flags.DEFINE_integer('batch', 32, 'Images at a time.', lower_bound=1)
+  flags.DEFINE_bool('json', False, 'Print a JSON object an image.')
+
+
+def main(argv: Sequence[str]) -> None:
+  options, paths = flags.FLAGS, argv[1:]
+  if not paths:
+    raise errors.UserError('Name at least one image file.')
+  weights = checkpoint.read(options.artifact)
+  if options.labels:
+    weights = _with_labels(weights, options.labels)
+  predictions = predict(
+    weights, paths, top_k=options.top_k, batch_size=options.batch
+  )
+  show(paths, predictions, as_json=options.json)
+
+
 if __name__ == '__main__':
-  flags.mark_flag_as_required('artifact')
+  define_flags()
+  flags.DEFINE_string(
+    'artifact',
+    None,
+    'WORKDIR/artifact, or whatever else config.pretrained takes.',
+    required=True,
+  )
+  flags.DEFINE_string(
+    'labels', None, 'File with the names of the classes, one a line.'
+  )
   cli.run(main)

@@ -95,9 +95,7 @@ def _cached(url: str) -> pathlib.Path:
   # The whole path: several buckets have a ViT-B_16.npz.
   parts = urllib.parse.urlsplit(download.https_url(url))
   path = pathlib.Path('checkpoints') / parts.netloc / parts.path.lstrip('/')
-  if not path.is_file():
-    _download_first([url], path)
-  return path
+  return download_first([url], path)
 
 
 def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
@@ -109,11 +107,20 @@ def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
       f' from scratch with --config.pretrained= (empty). python -m'
       f' vit_jax.models_list prints what is known by name.'
     )
-  return _download_first(entry.sources, path)
+  return download_first(entry.sources, path)
 
 
-def _download_first(sources: list[str], path: pathlib.Path) -> pathlib.Path:
-  """Downloads from the first source that works; returns what it made."""
+def download_first(sources: list[str], path: pathlib.Path) -> pathlib.Path:
+  """Downloads from the first source that works, unless the file is there.
+
+  Returns:
+    `path`; of a repository of Hugging Face a folder, `path` without its suffix.
+
+  Raises:
+    errors.UserError: with the reason of each source, if none works.
+  """
+  if path.is_file():
+    return path
   reasons = []
   for source in sources:
     try:

@@ -69,9 +69,10 @@ def state_shardings(mesh: Mesh, state: Any) -> Any:
   def sharding(path: tuple[Any, ...], x: Any) -> NamedSharding:
     name = jax.tree_util.keystr(path, simple=True, separator='/')
     spec = next(spec for pattern, spec in RULES if re.search(pattern, name))
+    # BERT's query, key and value kernels have no axis for the heads.
     axes = [
-      axis if axis and x.shape[i] % mesh.shape[axis] == 0 else None
-      for i, axis in enumerate(spec)
+      axis if axis and size % mesh.shape[axis] == 0 else None
+      for size, axis in zip(x.shape, spec, strict=False)
     ]
     return NamedSharding(mesh, P(*axes))
 

@@ -1,6 +1,7 @@
 """Training: the loop around `update.train_step`."""
 
 from collections.abc import Callable, Iterator
+import dataclasses
 import functools
 import json
 import pathlib
@@ -37,37 +38,68 @@ Batch = dict[str, Array]
 EXIT_PREEMPTED = 143
 
 
-def make_train_step(
-  config: ml_collections.ConfigDict,
-  model: nn.Module,
-  data: build.Data,
-  tx: optax.GradientTransformation,
-  like: state_lib.TrainState,
-  mesh: jax.sharding.Mesh,
-) -> Callable[..., tuple[state_lib.TrainState, dict[str, Array]]]:
-  """Returns `update.train_step` of a config, jitted; it consumes the old state."""
+@dataclasses.dataclass(frozen=True)
+class Task:
+  """What the loop needs to know of what is trained.
+
+  Attributes:
+    data: both splits.
+    model: the module, for the log and its FLOPs.
+    schedule: learning rate by step.
+    like: shapes, dtypes and shardings of the state.
+    initial_state: makes the state of step 0, of pretrained weights or None.
+    step: as `update.train_step`, with a state, a batch and a key left to give.
+    eval_fn: parameters to metrics, `state.BEST_METRIC` among them.
+    vocabulary: file of the tokeniser, where there are texts.
+  """
+
+  data: build.Data
+  model: nn.Module
+  schedule: optax.Schedule
+  like: state_lib.TrainState
+  initial_state: Callable[..., state_lib.TrainState]
+  step: Callable[..., tuple[state_lib.TrainState, dict[str, Array]]]
+  eval_fn: evaluate.EvalFn
+  vocabulary: str | None = None
+
+
+def classification(
+  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+) -> Task:
+  """Returns the task of finding the class of an image."""
+  data = build.data(config)
+  model = build.model(config, len(data.class_names))
+  tx, schedule = build.optimizer(config)
+  like = build.abstract_state(model, tx, data.image_shape, mesh)
   loss_fn = update.make_loss_fn(
     model, data.preprocess.train, config.loss, config.label_smoothing
   )
-  step = functools.partial(
-    update.train_step, loss_fn=loss_fn, tx=tx, accum_steps=config.accum_steps
-  )
-  shardings = jax.tree.map(lambda x: x.sharding, like)
-  return jax.jit(
-    step,
-    donate_argnums=0,
-    out_shardings=(shardings, sharding.replicated(mesh)),
+  return Task(
+    data=data,
+    model=model,
+    schedule=schedule,
+    like=like,
+    initial_state=lambda weights: build.initial_state(
+      config, model, tx, like, data.image_shape, weights
+    ),
+    step=functools.partial(
+      update.train_step, loss_fn=loss_fn, tx=tx, accum_steps=config.accum_steps
+    ),
+    eval_fn=evaluate.make_eval_fn(config, model, data, mesh),
   )
 
 
 def train_and_evaluate(
-  config: ml_collections.ConfigDict, workdir: str
+  config: ml_collections.ConfigDict,
+  workdir: str,
+  make_task: Callable[..., Task] = classification,
 ) -> state_lib.TrainState:
   """Trains, evaluates, saves; goes on from the newest checkpoint if there is.
 
   Args:
     config: see `configs.common`.
     workdir: folder for checkpoints, metrics and, at the end, `artifact/`.
+    make_task: (config, mesh) to what is trained.
 
   Returns:
     The last state.
@@ -84,46 +116,42 @@ def train_and_evaluate(
   saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
   resumed = saver.latest_step is not None
   config, weights = build.resolve(config, workdir, resumed=resumed)
-  data = build.data(config)
-  model = build.model(config, len(data.class_names))
-  tx, schedule = build.optimizer(config)
-  like = build.abstract_state(model, tx, data.image_shape, mesh)
+  task = make_task(config, mesh)
   if not resumed:
-    state = build.initial_state(
-      config, model, tx, like, data.image_shape, weights
-    )
+    state = task.initial_state(weights)
     del weights
   else:
-    state = saver.restore(like)
+    state = saver.restore(task.like)
   first_step = int(state.step)
-  _describe(config, model, like.params, data, workdir, first_step)
+  _describe(config, task, workdir, first_step)
 
-  step_fn = make_train_step(config, model, data, tx, like, mesh)
-  eval_fn = functools.partial(
-    evaluate.run,
-    evaluate.make_eval_step(config, model, data),
-    data=data,
-    mesh=mesh,
-    batch_size=config.batch_eval,
-  )
-  batches = _batches(config, data, mesh, first_step)
   writer = metrics_lib.Writer(workdir, first_step + 1)
   state, test_metrics = _loop(
     config,
     state,
-    step_fn,
-    eval_fn,
-    batches,
-    schedule,
+    _jit_step(task, mesh),
+    task.eval_fn,
+    _batches(config, task.data, mesh, first_step),
+    task.schedule,
     saver,
     writer,
-    _progress(config, model, data, first_step),
+    _progress(config, task, first_step),
   )
   if test_metrics is None and config.eval_every:  # The run had ended before.
-    test_metrics = eval_fn(state.params)
-  _finish(config, state, data, test_metrics, workdir)
+    test_metrics = task.eval_fn(state.params)
+  _finish(config, state, task, test_metrics, workdir)
   writer.close()
   return state
+
+
+def _jit_step(task: Task, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
+  """Returns the step, jitted; it consumes the old state."""
+  shardings = jax.tree.map(lambda x: x.sharding, task.like)
+  return jax.jit(
+    task.step,
+    donate_argnums=0,
+    out_shardings=(shardings, sharding.replicated(mesh)),
+  )
 
 
 def _loop(
@@ -184,14 +212,14 @@ def _check_finite(
   return values
 
 
-def _describe(config, model, params, data, workdir, first_step) -> None:
+def _describe(config, task, workdir, first_step) -> None:
   """Logs the model and writes the config, on process 0."""
   if jax.process_index():
     return
-  cost = flops.forward_flops(model, data.image_shape)
+  cost = flops.forward_flops(task.model, task.data.image_shape)
   logging.info(
     '%s\nForward pass: %.4g GFLOP an image.',
-    models.parameter_table(params),
+    models.parameter_table(task.like.params),
     cost / 1e9,
   )
   path = pathlib.Path(workdir) / 'config.json'
@@ -199,7 +227,7 @@ def _describe(config, model, params, data, workdir, first_step) -> None:
   if first_step and path.exists() and path.read_text() != text:
     logging.warning('The config differs from that of the run so far.')
   path.write_text(text, encoding='utf-8')
-  labels = ''.join(f'{name}\n' for name in data.class_names)
+  labels = ''.join(f'{name}\n' for name in task.data.class_names)
   (path.parent / artifact.LABELS).write_text(labels, encoding='utf-8')
 
 
@@ -216,18 +244,19 @@ def _batches(config, data, mesh, first_step) -> Iterator[Batch]:
   return sharding.put_batches(batches, mesh, config.batch)
 
 
-def _progress(config, model, data, first_step) -> metrics_lib.Progress:
+def _progress(config, task, first_step) -> metrics_lib.Progress:
   return metrics_lib.Progress(
     first_step,
     config.total_steps,
     config.batch,
-    flops.train_flops(model, data.image_shape),
+    flops.train_flops(task.model, task.data.image_shape),
     flops.peak_flops(jax.devices()[0]),
   )
 
 
-def _finish(config, state, data, test_metrics, workdir) -> None:
+def _finish(config, state, task, test_metrics, workdir) -> None:
   """Leaves the artifact."""
+  data = task.data
   params = artifact.to_numpy(state.params)
   if data.train.skipped:
     logging.warning('%d training images were skipped.', len(data.train.skipped))
@@ -251,6 +280,7 @@ def _finish(config, state, data, test_metrics, workdir) -> None:
       exif=config.pp.exif,
       loss=config.loss,
       info=json.loads(json.dumps(info)),
+      vocabulary=task.vocabulary,
     ),
   )
   logging.info('The model is in %s: %s', path, test_metrics)

@@ -31,6 +31,7 @@ class Weights:
     exif: whether images are turned upright by their EXIF tag.
     loss: 'softmax' or 'sigmoid', which makes probabilities of logits.
     info: how it came about; for the reader only.
+    vocabulary: file of the tokeniser of a LiT model; None for other models.
   """
 
   params: Params
@@ -42,6 +43,7 @@ class Weights:
   exif: bool = False
   loss: str = 'softmax'
   info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  vocabulary: str | None = None
 
   def module(self) -> nn.Module:
     """Returns the model, without parameters.
@@ -53,6 +55,8 @@ class Weights:
       raise errors.UserError(
         'Which model these weights are of cannot be told from their names.'
       )
+    if 'text_model' in self.model:  # Its classes are what texts say.
+      return models.from_config(self.model)
     return models.from_config(
       self.model, num_classes=len(self.class_names) or None
     )

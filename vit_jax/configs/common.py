@@ -1,6 +1,7 @@
 """Every setting, its default, and what it may be."""
 
 from collections.abc import Mapping
+import math
 import os
 from typing import Any
 
@@ -15,13 +16,15 @@ from vit_jax.configs import models
 def get_config() -> ml_collections.ConfigDict:
   """Returns every setting but the model's, locked."""
   config = ml_collections.ConfigDict()
-  # 'train' or 'evaluate' (the newest checkpoint of the workdir).
+  # 'train', 'contrastive' (images and texts, see `vit_jax.contrastive`) or
+  # 'evaluate' (the newest checkpoint of the workdir).
   config.trainer = 'train'
   # Of the initialisation, the order of the images, augmentation and dropout.
   config.seed = 0
   _add_model(config)
   _add_data(config)
   _add_training(config)
+  _add_contrastive(config)
   _add_events(config)
   # Devices along each axis; -1 takes the rest. See `vit_jax.sharding`.
   config.mesh = ml_collections.ConfigDict({'data': -1, 'fsdp': 1, 'model': 1})
@@ -61,6 +64,7 @@ def _add_model(config: ml_collections.ConfigDict) -> None:
 def _add_data(config: ml_collections.ConfigDict) -> None:
   # A folder with {train,test}/<class>/<image>, 'digits', 'cifar10',
   # 'cifar100', or the name of any TFDS data set prepared as array_record.
+  # Contrastive training: a folder with {train,test}/captions.tsv.
   config.dataset = ''
   # Where TFDS data sets are, and CIFAR is kept; None: ~/tensorflow_datasets.
   config.tfds_data_dir = placeholder(str)
@@ -120,9 +124,19 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   # Which parameters decay: 'kernels' (no biases, norms, class token, position
   # embeddings) or 'all'.
   config.weight_decay_on = 'kernels'
-  # 'softmax' or 'sigmoid' cross-entropy.
+  # 'softmax' or 'sigmoid' cross-entropy, of classes or of pairs.
   config.loss = 'softmax'
   config.label_smoothing = 0.0
+
+
+def _add_contrastive(config: ml_collections.ConfigDict) -> None:
+  # File of the tokeniser: a BERT vocabulary or a SentencePiece model. Empty:
+  # that of the released model, `<pretrained_dir>/<name>.txt` or `.model`.
+  config.vocabulary = ''
+  # First values of what the products of embeddings are multiplied with and, in
+  # the sigmoid loss, of what is added (arXiv:2303.15343, Sec. 3.2).
+  config.temperature_init = 10.0
+  config.bias_init = -10.0
 
 
 def _add_events(config: ml_collections.ConfigDict) -> None:
@@ -249,9 +263,17 @@ def model_kwargs(config: ml_collections.ConfigDict) -> dict[str, Any]:
   common = {'head_bias_init': config.head_bias_init, 'dtype': config.dtype}
   if 'tokens_mlp_dim' in kwargs:  # A Mixer has no module between it and blocks.
     return {**common, **blocks, **kwargs}
-  if kwargs['transformer'] is not None:
-    kwargs['transformer'] = {**blocks, **kwargs['transformer']}
-  return {**common, **kwargs}
+  vit = kwargs.get('image', kwargs)  # The tower, where there are two.
+  if vit['transformer'] is not None:
+    vit['transformer'] = {**blocks, **vit['transformer']}
+  if vit is kwargs:
+    return {**common, **vit}
+  return {
+    **kwargs,
+    'image': {**common, **vit},
+    'temperature_init': math.log(config.temperature_init),
+    'bias_init': config.bias_init if config.loss == 'sigmoid' else None,
+  }
 
 
 def image_size(config: ml_collections.ConfigDict) -> tuple[int, int]:

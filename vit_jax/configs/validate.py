@@ -10,7 +10,7 @@ from vit_jax import errors
 from vit_jax.configs import models
 
 _CHOICES = {
-  'trainer': ('train', 'evaluate'),
+  'trainer': ('train', 'contrastive', 'evaluate'),
   'dtype': ('float32', 'bfloat16'),
   'decay_type': ('cosine', 'linear'),
   'optimizer': ('sgd', 'adamw'),
@@ -44,6 +44,8 @@ _RANGES = {  # Smallest and largest that make sense, both included.
   'momentum': (0.0, 1.0),
   'beta2': (0.0, 1.0),
   'label_smoothing': (0.0, 1.0),
+  'temperature_init': (1e-3, 1e3),
+  'bias_init': (-1e3, 1e3),
   'stochastic_depth_rate': (0.0, 0.999),
   'layer_norm_epsilon': (0.0, None),
   'progress_every': (0, None),
@@ -149,43 +151,81 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
     raise errors.UserError(
       'config.model must be set: see common.with_model and configs/digits.py.'
     )
+  name, trainer = 'config.model', config.trainer
+  if trainer != 'evaluate' and (trainer == 'contrastive') != (
+    'text_model' in model
+  ):
+    raise errors.UserError(
+      f'config.trainer is {trainer!r}, the model {model.model_name}. LiT models,'
+      f" and they alone, are trained by 'contrastive': see configs/lit_folder.py."
+    )
+  if 'text_model' in model:
+    _validate_lit(config)
+    name, model = 'config.model.image', model.image
   patch = tuple(model.patches.size)
   if len(patch) != 2 or min(patch) < 1:
     raise errors.UserError(
-      f'config.model.patches.size is {patch}, must be (height, width) in pixels.'
+      f'{name}.patches.size is {patch}, must be (height, width) in pixels.'
     )
   if 'tokens_mlp_dim' in model:
-    for name in _MIXER_SIZES:
-      _check_range(f'config.model.{name}', model[name], 1)
+    for size in _MIXER_SIZES:
+      _check_range(f'{name}.{size}', model[size], 1)
   else:
-    _validate_vit(model)
+    _validate_vit(name, model)
   crop = config.pp.crop
   size = (crop, crop) if isinstance(crop, int) else tuple(crop)
   if 0 in models.patch_grid(size, patch, model.get('resnet')):
     raise errors.UserError(
       f'config.pp.crop is {crop!r}, must hold a patch of {patch[0]}x{patch[1]}'
-      f' (config.model.patches.size).'
+      f' ({name}.patches.size).'
     )
 
 
-def _validate_vit(model: ml_collections.ConfigDict) -> None:
-  _check_range('config.model.hidden_size', model.hidden_size, 1)
+def _validate_lit(config: ml_collections.ConfigDict) -> None:
+  model = config.model
+  if not config.pretrained:
+    raise errors.UserError(
+      "config.pretrained is '', must name the weights of the image tower, which"
+      ' stay as they are: a ViT, or a LiT checkpoint with both towers.'
+    )
+  if config.accum_steps != 1:
+    raise errors.UserError(
+      f'config.accum_steps is {config.accum_steps}, must be 1: the texts of a'
+      f' part of the batch would be compared with fewer images.'
+    )
+  for name in ('stochastic_depth_rate', 'head_bias_init', 'remat'):
+    if config[name]:
+      raise errors.UserError(
+        f'config.{name} is {config[name]}, but has no effect in LiT models.'
+      )
+  image_dim, text_dim = model.out_dim
+  width = image_dim or model.image.hidden_size
+  if width != text_dim:
+    raise errors.UserError(
+      f'config.model.out_dim is {tuple(model.out_dim)}: embeddings of images have'
+      f' width {width}, those of texts {text_dim}. They must be equal.'
+    )
+  _check_range('config.model.pp.max_len', model.pp.max_len, 2)
+
+
+def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
+  _check_range(f'{prefix}.hidden_size', model.hidden_size, 1)
   pooled = ('token', 'gap', 'token_gap') if model.transformer else ('gap',)
   if model.classifier not in pooled:
     raise errors.UserError(
-      f'config.model.classifier is {model.classifier!r}, must be one of'
+      f'{prefix}.classifier is {model.classifier!r}, must be one of'
       f' {pooled}: training and evaluation need one output an image.'
     )
   if model.transformer is None:
     return
   for name in ('mlp_dim', 'num_heads', 'num_layers'):
-    _check_range(f'config.model.transformer.{name}', model.transformer[name], 1)
+    _check_range(f'{prefix}.transformer.{name}', model.transformer[name], 1)
   for name in ('dropout_rate', 'attention_dropout_rate'):
     _check_range(
-      f'config.model.transformer.{name}', model.transformer[name], 0.0, 0.999
+      f'{prefix}.transformer.{name}', model.transformer[name], 0.0, 0.999
     )
   if model.hidden_size % model.transformer.num_heads:
     raise errors.UserError(
-      f'config.model.transformer.num_heads is {model.transformer.num_heads},'
-      f' must divide config.model.hidden_size, {model.hidden_size}.'
+      f'{prefix}.transformer.num_heads is {model.transformer.num_heads},'
+      f' must divide {prefix}.hidden_size, {model.hidden_size}.'
     )

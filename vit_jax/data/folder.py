@@ -11,7 +11,7 @@ from vit_jax import errors
 from vit_jax.data import splits as splits_lib
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.webp', '.bmp')
-_VALIDATION_NAMES = ('val', 'valid', 'validation')
+VALIDATION_NAMES = ('val', 'valid', 'validation')
 
 
 class FileSource:
@@ -55,11 +55,7 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
       f'{root} has no images. It must look like train/<class>/<image> and'
       f' test/<class>/<image>, images being {", ".join(IMAGE_SUFFIXES)}.'
     )
-  stand_in = next((n for n in _VALIDATION_NAMES if n in splits), 'test')
-  if 'test' not in splits and stand_in in splits:
-    # Both of its names may be used.
-    split = re.sub(rf'\b{stand_in}\b', 'test', split)
-    splits['test'] = splits.pop(stand_in)
+  splits, split = with_test(splits, split)
   class_names = sorted(set().union(*splits.values()))
   for name, classes in splits.items():
     missing = sorted(set(class_names) - set(classes))
@@ -78,6 +74,17 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
   parts = splits_lib.parse_split(split, sizes, str(root))
   chosen = [file for n, a, b in parts for file in files[n][a:b]]
   return FileSource(chosen, class_names)
+
+
+def with_test(splits: dict[str, Any], split: str) -> tuple[dict[str, Any], str]:
+  """Returns both with validation as 'test', where there is no 'test'."""
+  stand_in = next((n for n in VALIDATION_NAMES if n in splits), 'test')
+  if 'test' in splits or stand_in not in splits:
+    return splits, split
+  # Both of its names may be used.
+  split = re.sub(rf'\b{stand_in}\b', 'test', split)
+  names = {stand_in: 'test'}
+  return {names.get(name, name): x for name, x in splits.items()}, split
 
 
 def _class_folders(folder: pathlib.Path) -> dict[str, list[str]]:
@@ -99,9 +106,10 @@ def _class_folders(folder: pathlib.Path) -> dict[str, list[str]]:
 def _shuffled(
   files: list[tuple[str, int]], root: pathlib.Path
 ) -> list[tuple[str, int]]:
-  # By a hash of the name below the root: the same order on every machine.
-  def key(file: tuple[str, int]) -> bytes:
-    name = os.path.relpath(file[0], root).replace(os.sep, '/')
-    return hashlib.md5(name.encode(errors='surrogateescape')).digest()
+  return sorted(files, key=lambda file: name_hash(file[0], root))
 
-  return sorted(files, key=key)
+
+def name_hash(path: str, root: pathlib.Path) -> bytes:
+  """Returns a hash of the name below `root`, the same on every machine."""
+  name = os.path.relpath(path, root).replace(os.sep, '/')
+  return hashlib.md5(name.encode(errors='surrogateescape')).digest()

@@ -78,9 +78,13 @@ class Decoded:
     height, width = (self.source.image_shape or (1, 1))[:2]
     return {
       'image': np.zeros((height, width, self.num_channels), np.uint8),
-      'label': np.int32(0),
       'mask': np.bool_(False),
+      **self._target(None),
     }
+
+  def _target(self, example: dict[str, Any] | None) -> dict[str, Any]:
+    """Returns what the model is to say of an image; anything if masked."""
+    return {'label': np.int32(example['label'] if example else 0)}
 
   def _load(self, index: int) -> dict[str, Any] | None:
     """Returns an example, or None at a bad file that is to be skipped."""
@@ -105,14 +109,14 @@ class Decoded:
       return None
     return {
       'image': image,
-      'label': np.int32(example['label']),
       'mask': np.bool_(True),
+      **self._target(example),
     }
 
 
 def train_batches(
   data: Decoded,
-  transform: transforms.TrainImage,
+  transform: grain.transforms.RandomMap,
   *,
   batch_size: int,
   seed: int,
@@ -126,7 +130,7 @@ def train_batches(
 
   Args:
     data: what to read.
-    transform: applied to each image, unless they travel raw.
+    transform: applied to each example, unless images travel raw.
     batch_size: over all hosts.
     seed: of order and augmentation.
     first_step: number of batches to leave out, at no cost.
@@ -136,7 +140,8 @@ def train_batches(
     prefetch: batches being made or ready.
 
   Yields:
-    {'image': uint8 [batch_size / count, H, W, C], 'label': int32}.
+    {'image': uint8 [batch_size / count, H, W, C], 'label': int32}, or what else
+    `data` and `transform` give with an image.
   """
   index, count = shard
   dataset = grain.MapDataset.source(data).seed(seed % 2**32)
@@ -146,12 +151,13 @@ def train_batches(
   dataset = dataset.batch(batch_size // count, drop_remainder=True)
   dataset = dataset[index::count][first_step:]
   for batch in _iterate(dataset, num_threads, num_workers, prefetch):
-    yield {'image': batch['image'], 'label': batch['label']}
+    del batch['mask']  # All true.
+    yield batch
 
 
 def eval_batches(
   data: Decoded,
-  transform: transforms.EvalImage,
+  transform: grain.transforms.Map,
   *,
   batch_size: int,
   shard: tuple[int, int] = (0, 1),

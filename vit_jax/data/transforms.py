@@ -175,6 +175,29 @@ def eval_image(
   return np.rint(resize(image, size) * 256).astype(np.uint16)
 
 
+def lit_image(
+  image: Image, size: tuple[int, int], crop: bool = False
+) -> UInt8[np.ndarray, 'h w C']:
+  """Resizes as the official LiT preprocessing does, which cuts off decimals.
+
+  Args:
+    image: uint8 [H, W, C].
+    size: (height, width) in pixels.
+    crop: whether to keep the aspect ratio and take the centre.
+
+  Returns:
+    uint8 [height, width, C].
+  """
+  if not crop:
+    return resize(image, size).astype(np.uint8)
+  height, width = image.shape[:2]
+  scale = max(size[0] / height, size[1] / width)
+  image = resize(image, (round(height * scale), round(width * scale)))
+  top, left = ((image.shape[i] - size[i]) // 2 for i in (0, 1))
+  image = image[top : top + size[0], left : left + size[1]]
+  return image.astype(np.uint8)
+
+
 @dataclasses.dataclass(frozen=True)
 class EvalImage(grain.transforms.Map):
   """Applies `eval_image` to uint8 [H, W, C]."""

@@ -198,7 +198,6 @@ def export(
   Raises:
     errors.UserError: if transformers has no such model.
   """
-  module = weights.module()
   head = bool(weights.class_names)
   reasons = _what_is_in_the_way(dict(weights.model or {}), head)
   if reasons:
@@ -206,6 +205,7 @@ def export(
       f'ViTForImageClassification of transformers has no {", no ".join(reasons)}'
       f'. Try --to=timm or --to=npz.'
     )
+  module = weights.module()
   names = _names(
     module.transformer['num_layers'],
     head=head,
@@ -266,6 +266,8 @@ def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
 def _what_is_in_the_way(model: dict[str, Any], head: bool) -> list[str]:
   if 'tokens_mlp_dim' in model:
     return ['MLP-Mixer']
+  if 'text_model' in model:
+    return ['LiT']
   reasons = []
   if model.get('resnet'):
     reasons.append('ResNet stem')

@@ -6,15 +6,17 @@ from typing import Any
 
 import flax.linen as nn
 import flax.traverse_util
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vit_jax.configs import models as model_configs
 from vit_jax.models.lit import LitModel
+from vit_jax.models.lit import similarities
 from vit_jax.models.mixer import MlpMixer
 from vit_jax.models.vit import AddPositionEmbs
 from vit_jax.models.vit import Encoder
 from vit_jax.models.vit import Encoder1DBlock
-from vit_jax.models.vit import init_params
 from vit_jax.models.vit import MlpBlock
 from vit_jax.models.vit import VisionTransformer
 
@@ -26,10 +28,12 @@ __all__ = (
   'MlpBlock',
   'MlpMixer',
   'VisionTransformer',
+  'example_inputs',
   'from_config',
   'get_model',
   'init_params',
   'parameter_table',
+  'similarities',
 )
 
 
@@ -63,6 +67,29 @@ def from_config(
   else:
     family = VisionTransformer
   return family(**{**model_config, **kwargs})
+
+
+def example_inputs(
+  model: nn.Module, image_shape: tuple[int, int, int]
+) -> dict[str, jax.Array]:
+  """Returns arguments to call a model with: one black image, one text."""
+  images = jnp.zeros((1, *image_shape), jnp.float32)
+  if isinstance(model, LitModel):
+    tokens = jnp.zeros((1, model.pp['max_len']), jnp.int32)
+    return {'images': images, 'tokens': tokens}
+  return {'inputs': images}
+
+
+def init_params(
+  model: nn.Module, image_shape: tuple[int, int, int], seed: int = 0
+) -> dict[str, Any]:
+  """Returns freshly initialised parameters for images [H, W, C].
+
+  Not jitted on purpose: compiling all the initialisers in one program takes
+  longer than running them one by one.
+  """
+  inputs = example_inputs(model, image_shape)
+  return model.init(jax.random.key(seed), **inputs, train=False)['params']
 
 
 def parameter_table(params: Mapping[str, Any]) -> str:

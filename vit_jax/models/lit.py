@@ -106,14 +106,25 @@ class LitModel(nn.Module):
   bias_init: float | None = None
   model_name: str | None = None
 
+  @property
+  def vocab_size(self) -> int:
+    """Rows of the embedding table of the text tower."""
+    if self.text_model == 'text_transformer':
+      return self.text.get('vocab_size', TextTransformer.vocab_size)
+    config = self.text['config']
+    config = bert.SIZES[config] if isinstance(config, str) else config
+    return config.get('vocab_size', bert.BertEncoder.vocab_size)
+
   @nn.compact
   def __call__(
     self,
     *,
     images: Num[ArrayLike, 'B H W C'] | None = None,
-    tokens: Int[ArrayLike, 'B L'] | None = None,
+    tokens: Int[ArrayLike, 'K L'] | None = None,
     train: bool = False,
-  ) -> tuple[Embeddings | None, Embeddings | None, dict[str, Array]]:
+  ) -> tuple[
+    Float[Array, 'B D'] | None, Float[Array, 'K D'] | None, dict[str, Array]
+  ]:
     """Returns embeddings of length 1, None for what was not given.
 
     Args:
@@ -142,6 +153,17 @@ class LitModel(nn.Module):
       bias_init = nn.initializers.constant(self.bias_init)
       out['b'] = self.param('b', bias_init, (1,))
     return zimg, ztxt, out
+
+
+def similarities(
+  zimg: Float[ArrayLike, 'N D'],
+  ztxt: Float[ArrayLike, 'K D'],
+  out: Mapping[str, Any],
+) -> Float[Array, 'N K']:
+  """Returns logits of every image with every text; `out` is of `LitModel`."""
+  # Neighbours in rank differ by less than a bfloat16 product tells.
+  products = jnp.matmul(zimg, jnp.transpose(ztxt), precision='highest')
+  return out['t'] * products + out.get('b', 0.0)
 
 
 def _unit_length(x: Embeddings) -> Embeddings:

@@ -8,7 +8,6 @@ import functools
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
@@ -280,15 +279,3 @@ class VisionTransformer(nn.Module):
         f'Images of {shape[1]}x{shape[2]} pixels hold no patch of'
         f' {size[0]}x{size[1]}. Try larger images or smaller patches.'
       )
-
-
-def init_params(
-  model: nn.Module, image_shape: tuple[int, int, int], seed: int = 0
-) -> dict[str, Any]:
-  """Returns freshly initialised parameters for images [H, W, C].
-
-  Not jitted on purpose: compiling all the initialisers in one program takes
-  longer than running them one by one.
-  """
-  images = jnp.zeros((1, *image_shape), jnp.float32)
-  return model.init(jax.random.key(seed), images, train=False)['params']

@@ -1,0 +1,38 @@
+"""Teaches a text tower to fit a locked image tower, on images with captions.
+
+python -m vit_jax.main --config=configs/lit_folder.py:lit_l16ti,/path/to/data \
+  --workdir=/tmp/lit
+
+The folder has {train,test}/captions.tsv, an image and its caption a line, a TAB
+between them. The image tower is a released ViT; to go on from both towers of a
+released LiT: --config.pretrained=LiT-L16Ti.
+"""
+
+import ml_collections
+
+from vit_jax.configs import common
+from vit_jax.configs import models
+
+
+def get_config(model_folder: str) -> ml_collections.ConfigDict:
+  if ',' not in model_folder:
+    raise ValueError(
+      f'configs/lit_folder.py needs a model and a folder,'
+      f' lit_folder.py:lit_l16ti,/path/to/data say, not {model_folder!r}.'
+    )
+  model, folder = model_folder.split(',', 1)
+  config = common.with_dataset(common.get_config(), folder)
+  config.trainer = 'contrastive'
+  config.model = models.get_model_config(model)
+  config.pretrained = config.model.image.model_name
+  config.pp.crop = config.model.pp.size
+  config.pp.crop_area = (0.5, 1.0)  # Captions tell of the whole image.
+  config.pp.flip = False  # They may say left and right.
+
+  config.accum_steps = 1
+  config.optimizer = 'adamw'
+  config.base_lr = 0.001
+  config.weight_decay = 0.0001
+  config.total_steps = 10_000
+  config.eval_every = 1_000
+  return config

@@ -1,0 +1,389 @@
+"""A text tower learns to fit a locked image tower."""
+
+import dataclasses
+import json
+import socket
+
+from conftest import start
+from conftest import tiny_lit
+import jax
+import numpy as np
+import pytest
+
+from vit_jax import artifact
+from vit_jax import checkpoint
+from vit_jax import contrastive
+from vit_jax import errors
+from vit_jax import flops
+from vit_jax import lit_weights
+from vit_jax import models
+from vit_jax import preemption
+from vit_jax import retrieval
+from vit_jax import train
+from vit_jax.configs import common
+from vit_jax.configs import models as model_configs
+from vit_jax.configs import validate
+
+SMALL_BERT = {
+  'hidden_size': 16,
+  'intermediate_dim': 32,
+  'num_hidden_layers': 1,
+  'num_attention_heads': 2,
+  'vocab_size': 40,
+}
+
+
+def rows(workdir):
+  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  return [json.loads(line) for line in lines]
+
+
+def assert_same_bits(got, want):
+  assert jax.tree.structure(got) == jax.tree.structure(want)
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+    assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def assert_image_tower_is_that_of(params, path):
+  tower, want = dict(params['img']), checkpoint.load(path)
+  tower.pop('head', None)
+  want.pop('head')
+  assert_same_bits(jax.tree.map(np.asarray, tower), want)
+
+
+def short(captions, **settings):
+  """Returns a config of few steps, with settings changed."""
+  config = tiny_lit(captions)
+  config.total_steps = 6
+  config.warmup_steps = 1
+  config.eval_every = 6
+  config.checkpoint_every = 0
+  config.update(settings)
+  return config
+
+
+def test_texts_learn_to_find_images(captions, lit_run):
+  state, workdir = lit_run
+  tests = [r for r in rows(workdir) if 'accuracy_test' in r]
+  assert [r['step'] for r in tests] == [20, 40, 60]
+  assert {r['examples_test'] for r in tests} == {15}
+  for name in ('accuracy_test', 'text_to_image_test', 'top5_test'):
+    assert tests[-1][name] > 0.9
+  assert rows(workdir)[-2]['temperature'] == pytest.approx(
+    float(np.exp(state.params['t'][0])), rel=1e-6
+  )
+
+
+def test_the_image_tower_stays_and_has_no_optimizer_state(captions, lit_run):
+  state, _ = lit_run
+  assert_image_tower_is_that_of(state.params, captions / 'vit.npz')
+  assert np.abs(state.params['img']['head']['kernel']).min() > 0
+  names = {
+    jax.tree_util.keystr(path, simple=True, separator='/')
+    for path, _ in jax.tree_util.tree_leaves_with_path(state.opt_state)
+  }
+  assert any('txt' in name for name in names)
+  assert {n.rpartition('img/')[2] for n in names if 'img' in n} == {
+    'head/bias',
+    'head/kernel',
+  }
+
+
+def test_sigmoid_loss_without_an_image_head_and_with_decay_of_all(
+  captions, tmp_path
+):
+  config = short(captions, loss='sigmoid', weight_decay_on='all')
+  config.weight_decay = 1.0
+  with config.unlocked(), config.ignore_type():
+    config.model.out_dim = (None, 16)
+    config.model.text_model = 'bert'
+    config.model.text = {'config': SMALL_BERT}
+  state = contrastive.train_and_evaluate(config, str(tmp_path))
+  assert_image_tower_is_that_of(state.params, captions / 'vit.npz')
+  assert state.params['b'] != -10
+  loaded = artifact.load(tmp_path / 'artifact')
+  assert (loaded.loss, loaded.model['bias_init']) == ('sigmoid', -10)
+  assert_same_bits(dict(loaded.params), jax.tree.map(np.asarray, state.params))
+
+
+@pytest.mark.parametrize('loss', ['softmax', 'sigmoid'])
+def test_the_loss_is_that_of_the_papers(captions, loss):
+  config = short(captions, loss=loss, bias_init=-2.0, temperature_init=3.0)
+  model = models.from_config(common.model_kwargs(config))
+  rng = np.random.RandomState(0)
+  params = models.init_params(model, (16, 16, 3))
+  params['img']['head']['kernel'] = rng.normal(size=(16, 12))
+  batch = {
+    'image': rng.uniform(-1, 1, (5, 16, 16, 3)).astype(np.float32),
+    'tokens': rng.randint(0, 40, (5, 6)),
+  }
+  zimg, ztxt, _ = model.apply(
+    {'params': params}, images=batch['image'], tokens=batch['tokens']
+  )
+  config.model.text.dropout_rate = 0.0
+  model = models.from_config(common.model_kwargs(config))
+  loss_fn = contrastive.make_loss_fn(model, lambda key, x: x, loss)
+  got = loss_fn(params, batch, jax.random.key(0))
+
+  z = 3 * np.asarray(zimg, np.float64) @ np.asarray(ztxt, np.float64).T
+  if loss == 'softmax':
+    right = np.diag(z)
+    to_text = np.log(np.exp(z).sum(1)) - right
+    to_image = np.log(np.exp(z).sum(0)) - right
+    want = (to_text.mean() + to_image.mean()) / 2
+  else:
+    signs = 2 * np.eye(5) - 1
+    want = np.log(1 + np.exp(-signs * (z - 2))).sum() / 5
+  assert float(got) == pytest.approx(want, rel=1e-5)
+
+
+def retrieve(zimg, ztxt, tokens, loss='softmax', **out):
+  out = {'t': np.float32([2.0])} | out
+  return retrieval.retrieval(
+    zimg.astype(np.float32), ztxt.astype(np.float32), tokens, out, loss
+  )
+
+
+@pytest.mark.parametrize('loss', ['softmax', 'sigmoid'])
+@pytest.mark.parametrize('block', [4, 256])
+def test_retrieval_compares_all_with_all(monkeypatch, loss, block):
+  monkeypatch.setattr(retrieval, '_ROWS', block)
+  rng = np.random.RandomState(0)
+  zimg, noise = rng.normal(size=(2, 11, 3))
+  ztxt = zimg + 2 * noise
+  tokens = np.arange(22).reshape(11, 2)
+  got = retrieve(zimg, ztxt, tokens, loss, b=np.float32([-1.0]))
+  z = 2 * zimg @ ztxt.T - 1
+  for name, k, scores in (
+    ('accuracy_test', 1, z),
+    ('top5_test', 5, z),
+    ('text_to_image_test', 1, z.T),
+    ('text_to_image_top5_test', 5, z.T),
+  ):
+    ranks = (scores > np.diag(z)[:, None]).sum(1)
+    assert 0 < got[name] == pytest.approx((ranks < k).mean())
+  assert got['accuracy_test'] < got['top5_test'] < 1
+  if loss == 'softmax':
+    sums = np.log(np.exp(z).sum(1)) + np.log(np.exp(z).sum(0))
+    want = (sums / 2 - np.diag(z)).mean()
+  else:
+    want = np.log(1 + np.exp(-(2 * np.eye(11) - 1) * z)).sum() / 11
+  assert got['loss_test'] == pytest.approx(want, rel=1e-5)
+
+
+def test_equal_texts_are_one_and_equal_embeddings_find_little():
+  tokens = np.array([[1], [2], [1], [3]])
+  z = np.eye(4)
+  z[2] = z[0]
+  assert retrieve(z, z, tokens)['accuracy_test'] == 1
+  metrics = retrieve(np.ones((4, 4)), np.ones((4, 4)), np.arange(4)[:, None])
+  assert metrics['accuracy_test'] == metrics['text_to_image_test'] == 0.25
+
+
+def test_a_stopped_run_ends_with_the_bits_of_an_unbroken_one(
+  captions, tmp_path, monkeypatch
+):
+  config = short(captions, eval_every=0, checkpoint_every=4)
+  want = contrastive.train_and_evaluate(config, str(tmp_path / 'unbroken'))
+  with monkeypatch.context() as patch:
+    patch.setattr(preemption.Preemption, 'requested', lambda _, step: step == 3)
+    with pytest.raises(SystemExit, match=str(train.EXIT_PREEMPTED)):
+      contrastive.train_and_evaluate(config, str(tmp_path / 'stopped'))
+  # The checkpoint has all: the weights it started from are not needed.
+  config.pretrained = 'gone'
+  got = contrastive.train_and_evaluate(config, str(tmp_path / 'stopped'))
+  assert int(got.step) == 6
+  assert_same_bits(
+    *(jax.tree.map(np.asarray, (s.params, s.opt_state)) for s in (got, want))
+  )
+
+
+def test_evaluating_alone_gives_the_same_numbers(captions, lit_run):
+  _, workdir = lit_run
+  config = tiny_lit(captions)
+  config.trainer = 'evaluate'
+  config.batch_eval = 4
+  got = contrastive.evaluate(config, str(workdir))
+  last = [r for r in rows(workdir) if 'accuracy_test' in r][-1]
+  assert got == pytest.approx(last, rel=1e-5)
+
+
+def test_eight_devices_of_two_hosts_equal_one(captions, tmp_path):
+  """Every text is compared with the images of all devices."""
+  config = short(captions, total_steps=3, optimizer='sgd', base_lr=0.1)
+  with socket.socket() as s:
+    s.bind(('127.0.0.1', 0))
+    port = s.getsockname()[1]
+  processes = [
+    start(
+      'vit_jax.main',
+      f'--config=tests/configs/tiny_lit.py:{captions}',
+      f'--workdir={tmp_path / "eight"}',
+      '--config.mesh.fsdp=4',
+      *(
+        f'--config.{name}={config[name]}'
+        for name in (
+          'vocabulary', 'pretrained', 'total_steps', 'warmup_steps',
+          'optimizer', 'base_lr',
+        )
+      ),
+      devices=4,
+      JAX_COORDINATOR_ADDRESS=f'127.0.0.1:{port}',
+      JAX_NUM_PROCESSES='2',
+      JAX_PROCESS_ID=str(i),
+    )
+    for i in range(2)
+  ]  # fmt: skip
+  want = contrastive.train_and_evaluate(config, str(tmp_path / 'one')).params
+  for process in processes:
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+  got = checkpoint.load(tmp_path / 'eight' / 'artifact' / 'model.npz')
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, dict(want)
+  )
+  got_rows, want_rows = rows(tmp_path / 'eight'), rows(tmp_path / 'one')
+  for a, b in zip(got_rows, want_rows, strict=True):
+    for name in b.keys() & {'train_loss', 'grad_norm', 'loss_test'}:
+      assert a[name] == pytest.approx(b[name], rel=1e-4)
+
+
+def initial(config, path, seed=0, **known):
+  model = models.from_config(common.model_kwargs(config))
+  size = common.image_size(config)
+  shapes = jax.eval_shape(lambda: models.init_params(model, (*size, 3)))
+  grid = model_configs.patch_grid(size, (8, 8))
+  weights = dataclasses.replace(checkpoint.read(path), **known)
+  return lit_weights.initial_params(
+    model, weights, shapes, path=str(path), grid=grid, seed=seed
+  )
+
+
+def test_training_goes_on_from_both_towers(captions, lit_run, tmp_path):
+  state, workdir = lit_run
+  path = workdir / 'artifact' / 'model.npz'
+  config = tiny_lit(captions)
+  got = initial(config, path)
+  assert_same_bits(got, jax.tree.map(np.asarray, state.params))
+  config.loss = 'sigmoid'
+  config.pp.crop = (16, 32)
+  got = initial(config, path)
+  assert got['b'] == -10
+  posemb = got['img']['Transformer']['posembed_input']
+  assert posemb['pos_embedding'].shape == (1, 8, 16)
+  np.testing.assert_array_equal(got['t'], state.params['t'])
+  # The softmax loss has no bias, whatever the weights were trained with.
+  checkpoint.save(got, tmp_path / 'sigmoid.npz')
+  config.loss = 'softmax'
+  again = initial(
+    config,
+    tmp_path / 'sigmoid.npz',
+    model=config.model.to_dict(),
+    image_shape=(16, 32, 3),
+  )
+  assert 'b' not in again
+  assert_same_bits(again['img'], got['img'])
+
+
+def test_what_the_file_lacks_starts_at_random(captions):
+  config = tiny_lit(captions)
+  one, two, again = (
+    initial(config, captions / 'vit.npz', seed=seed) for seed in (0, 1, 0)
+  )
+  assert_same_bits(one, again)
+  assert_same_bits(one['img']['Transformer'], two['img']['Transformer'])
+  kernel = lambda p, name: p[name]['head']['kernel']
+  for name in ('img', 'txt'):
+    assert np.abs(kernel(one, name) - kernel(two, name)).min() > 0
+  assert one['t'] == pytest.approx(np.log(10))
+
+
+def test_weights_that_do_not_fit_are_refused(captions, lit_run):
+  config = tiny_lit(captions)
+  config.model.text.width = 24
+  with pytest.raises(
+    errors.UserError, match='(?s)model.npz does not fit .*txt/'
+  ):
+    initial(config, lit_run[1] / 'artifact' / 'model.npz')
+  config.model.image.hidden_size = 24
+  with pytest.raises(
+    errors.UserError, match='(?s)vit.npz does not fit tiny: 20 arrays'
+  ):
+    initial(config, captions / 'vit.npz')
+
+
+def test_a_locked_tower_costs_one_forward_pass(captions):
+  model = models.from_config(common.model_kwargs(tiny_lit(captions)))
+  forward = flops.forward_flops(model, (16, 16, 3))
+  step = flops.train_flops(model, (16, 16, 3))
+  assert forward < step < 3 * forward
+  larger = flops.forward_flops(model, (32, 32, 3)) - forward
+  assert flops.train_flops(model, (32, 32, 3)) - step == larger > 0
+
+
+def test_released_files_are_looked_for(tmp_path):
+  config = model_configs.get_model_config('lit_l16ti')
+  (tmp_path / 'LiT-L16Ti.model').write_bytes(b'')
+  got = lit_weights.find_vocabulary(config, '', str(tmp_path))
+  assert got == str(tmp_path / 'LiT-L16Ti.model')
+  assert lit_weights.find_vocabulary(config, 'mine', str(tmp_path)) == 'mine'
+
+
+@pytest.mark.parametrize(
+  'name, value, message',
+  [
+    ('accum_steps', 2, 'config.accum_steps is 2, must be 1'),
+    ('pretrained', '', "config.pretrained is '', must name the weights"),
+    ('trainer', 'train', "'train', the model tiny. LiT models, and they alone"),
+    ('model.out_dim', (None, 12), r'images have width 16, those of texts 12'),
+    ('model.image.classifier', 'unpooled', 'config.model.image.classifier is'),
+    ('model.pp.max_len', 1, 'config.model.pp.max_len is 1, must be at least 2'),
+    ('remat', True, 'config.remat is True, but has no effect'),
+    ('temperature_init', 0.0, 'config.temperature_init is 0.0, must be from'),
+  ],
+)
+def test_settings_that_cannot_work_are_refused(captions, name, value, message):
+  config = tiny_lit(captions)
+  *parents, last = name.split('.')
+  node = config
+  for parent in parents:
+    node = node[parent]
+  with config.unlocked(), config.ignore_type():
+    node[last] = value
+  with pytest.raises(errors.UserError, match=message):
+    validate.validate(config)
+
+
+@pytest.mark.parametrize(
+  'name, value, message',
+  [
+    ('vocabulary', '', 'tiny is no released model, whose vocabulary is known'),
+    ('vocabulary', '/no/file', "'/no/file' cannot be read"),
+    (
+      'model.text.vocab_size',
+      12,
+      'token ids up to 13, .* embeddings of 12 ids',
+    ),
+    ('pretrained', '/no/file.npz', 'no checkpoint file or folder /no/file.npz'),
+    ('dataset', '/no/folder', "'/no/folder' is no folder here"),
+  ],
+)
+def test_files_that_are_wrong_are_named(
+  captions, tmp_path, name, value, message
+):
+  config = short(captions)
+  *parents, last = name.split('.')
+  node = config
+  for parent in parents:
+    node = node[parent]
+  node[last] = value
+  with pytest.raises(errors.UserError, match=message):
+    contrastive.train_and_evaluate(config, str(tmp_path))
+
+
+def test_a_vit_is_not_trained_on_captions(captions):
+  config = tiny_lit(captions)
+  with config.unlocked(), config.ignore_type():
+    config.model = model_configs.get_model_config('b16')
+  with pytest.raises(errors.UserError, match='the model ViT-B_16. LiT models'):
+    validate.validate(config)

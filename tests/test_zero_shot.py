@@ -1,0 +1,211 @@
+"""Images are classified by labels in words."""
+
+import dataclasses
+import json
+import re
+import shutil
+
+from conftest import COLOURS
+from conftest import GOLDEN
+from conftest import golden_json
+from conftest import run
+from conftest import write_colour
+import cv2
+import ml_collections
+import numpy as np
+import pytest
+import sentencepiece
+
+from vit_jax import download
+from vit_jax import errors
+from vit_jax import zero_shot
+from vit_jax.configs import models as model_configs
+from vit_jax.data import text
+from vit_jax.data import transforms
+
+TEMPLATES = ('a {} picture', 'this is {}')
+
+
+@pytest.fixture(scope='module')
+def unseen(tmp_path_factory):
+  """Files of colours that no run has seen."""
+  folder = tmp_path_factory.mktemp('unseen')
+  rng = np.random.RandomState(7)
+  files = {}
+  for i in range(4):
+    for name in COLOURS:
+      path = folder / f'{name}{i}.png'
+      write_colour(path, name, rng)
+      files[str(path)] = name
+  return files
+
+
+def test_unseen_colours_are_told_by_their_names(lit_run, unseen):
+  weights = zero_shot.load(str(lit_run[1] / 'artifact'))
+  assert weights.vocabulary == str(lit_run[1] / 'artifact' / 'vocabulary.txt')
+  got = list(
+    zero_shot.classify(
+      weights, list(unseen), COLOURS, templates=TEMPLATES, batch_size=5
+    )
+  )
+  assert [row[0][0] for row in got] == list(unseen.values())
+  for row in got:
+    assert sum(p for _, p in row) == pytest.approx(1, abs=1e-5)
+    assert row == sorted(row, key=lambda pair: -pair[1])
+
+
+def test_probabilities_are_those_of_the_averaged_templates(lit_run, unseen):
+  weights = zero_shot.load(str(lit_run[1] / 'artifact'))
+  path = next(iter(unseen))
+  [row] = zero_shot.classify(weights, [path], COLOURS, templates=TEMPLATES)
+  model = weights.module()
+  tokenizer = text.get_tokenizer('bert', weights.vocabulary, 6)
+  prompts = [t.format(name) for name in COLOURS for t in TEMPLATES]
+  image = cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)
+  pixels = transforms.lit_image(image, (16, 16))[None] / np.float32(127.5) - 1
+  zimg, ztxt, out = model.apply(
+    {'params': weights.params}, images=pixels, tokens=tokenizer(prompts)
+  )
+  z = np.asarray(ztxt).reshape(3, 2, -1).mean(1)
+  z /= np.linalg.norm(z, axis=1, keepdims=True)
+  logits = np.asarray(out['t']) * (np.asarray(zimg) @ z.T)[0]
+  want = np.exp(logits) / np.exp(logits).sum()
+  assert [p for _, p in row] == pytest.approx(sorted(want)[::-1], abs=1e-4)
+
+  sigmoid = dataclasses.replace(weights, loss='sigmoid')
+  [row] = zero_shot.classify(sigmoid, [path], COLOURS, templates=TEMPLATES)
+  want = 1 / (1 + np.exp(-logits))
+  assert [p for _, p in row] == pytest.approx(sorted(want)[::-1], abs=1e-4)
+
+
+def test_the_command_line(lit_run, unseen, tmp_path):
+  (tmp_path / 'labels.txt').write_text('\n'.join(COLOURS) + '\n')
+  files = list(unseen)[:3]
+  result = run(
+    'vit_jax.zero_shot',
+    f'--model={lit_run[1]}/artifact',
+    f'--labels={tmp_path}/labels.txt',
+    *(f'--templates={template}' for template in TEMPLATES),
+    '--top_k=2',
+    '--json',
+    *files,
+  )
+  assert result.returncode == 0, result.stderr
+  lines = [json.loads(line) for line in result.stdout.splitlines()]
+  assert [line['image'] for line in lines] == files
+  for line in lines:
+    best, second = line['predictions']
+    assert best['class'] == unseen[line['image']]
+    assert 1 > best['probability'] > second['probability'] > 0
+  result = run(
+    'vit_jax.zero_shot', '--model=/nowhere', '--labels=a,b', files[0]
+  )
+  assert result.returncode == 1
+  assert 'Traceback' not in result.stderr
+  line = result.stderr.strip().splitlines()[-1]
+  assert re.match('vit_jax.zero_shot: /nowhere is no artifact folder', line)
+
+
+@pytest.fixture
+def released(tmp_path, monkeypatch):
+  """A folder with a small LiT-L16Ti, that of the golden file."""
+  config = golden_json('index.json')['lit_text_transformer']['config']
+  config = ml_collections.ConfigDict(config | {'model_name': 'LiT-L16Ti'})
+  monkeypatch.setattr(model_configs, 'MODEL_CONFIGS', {'LiT-L16Ti': config})
+  monkeypatch.setattr(model_configs, 'get_model_config', lambda name: config)
+  shutil.copy(GOLDEN / 'lit_text_transformer.npz', tmp_path / 'LiT-L16Ti.npz')
+  train_pieces(tmp_path / 'LiT-L16Ti', 60)
+  return tmp_path
+
+
+def train_pieces(prefix, vocab_size):
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(['a photo of the quick brown fox', 'jumps'] * 99),
+    model_prefix=str(prefix),
+    vocab_size=vocab_size,
+    hard_vocab_limit=False,
+    minloglevel=3,
+  )
+
+
+def test_released_models_are_found_by_either_name(released, unseen):
+  path = next(iter(unseen))
+
+  def classified(*args, **kwargs):
+    weights = zero_shot.load(*args, **kwargs)
+    return list(zero_shot.classify(weights, [path], ['fox', 'brown photo']))
+
+  want = classified('lit_l16ti', pretrained_dir=str(released))
+  assert want == classified('LiT-L16Ti', pretrained_dir=str(released))
+  shutil.copy(released / 'LiT-L16Ti.npz', released / 'mine.npz')
+  assert want == classified(
+    str(released / 'mine.npz'),
+    config_name='lit_l16ti',
+    vocabulary=str(released / 'LiT-L16Ti.model'),
+  )
+  with pytest.raises(errors.UserError, match='--config_name=lit_b16b'):
+    zero_shot.load(str(released / 'mine.npz'))
+
+
+def test_what_does_not_fit_is_named(released, monkeypatch, lit_run, unseen):
+  load = lambda *args: zero_shot.load(*args, pretrained_dir=str(released))
+  path = next(iter(unseen))
+  weights = load('LiT-L16Ti')
+  for kwargs, message in (
+    ({'labels': []}, r'Labels are \[\]; none may be empty'),
+    ({'labels': ['a', ' ']}, 'none may be empty'),
+    ({'templates': ['a photo']}, 'Templates are .* each needs a {}'),
+    ({'templates': []}, 'each needs a {}'),
+    ({'paths': ['no.jpg']}, 'no.jpg cannot be read: No such file'),
+    ({'paths': [str(released / 'LiT-L16Ti.npz')]}, 'npz cannot be decoded'),
+  ):
+    kwargs = {'paths': [path], 'labels': ['a']} | kwargs
+    with pytest.raises(errors.UserError, match=message):
+      list(zero_shot.classify(weights, **kwargs))
+
+  (released / 'LiT-L16Ti.model').unlink()
+
+  def offline(url, path):
+    raise errors.UserError(f'{url} cannot be fetched.')
+
+  monkeypatch.setattr(download, 'download', offline)
+  with pytest.raises(
+    errors.UserError,
+    match='Ti.model is missing .*gs://vit_models/lit/LiT-L16Ti.model cannot',
+  ):
+    load('LiT-L16Ti')
+  (released / 'LiT-L16Ti.model').write_text('x')
+  shutil.copy(GOLDEN / 'lit_bert.npz', released / 'LiT-L16Ti.npz')
+  with pytest.raises(errors.UserError, match=r'(?s)LiT-L16Ti.npz does not fit'):
+    load('LiT-L16Ti')
+
+  whole = lit_run[1] / 'artifact'
+  for name, damage, message in (
+    ('missing', lambda p: (p / 'vocabulary.txt').unlink(), 'is not a whole'),
+    ('classes', forget_vocabulary, 'is no LiT model: .* vit_jax.predict'),
+  ):
+    shutil.copytree(whole, released / name)
+    damage(released / name)
+    with pytest.raises(errors.UserError, match=message):
+      load(str(released / name))
+
+
+def forget_vocabulary(folder):
+  config = json.loads((folder / 'config.json').read_text())
+  del config['vocabulary']
+  (folder / 'config.json').write_text(json.dumps(config))
+
+
+def test_a_vocabulary_past_the_embeddings_is_refused(lit_run, tmp_path, unseen):
+  weights = zero_shot.load(str(lit_run[1] / 'artifact'))
+  words = '\n'.join(['[PAD]', '[CLS]', *map(str, range(39))])
+  (tmp_path / 'long.txt').write_text(words)
+  weights = dataclasses.replace(weights, vocabulary=str(tmp_path / 'long.txt'))
+  with pytest.raises(errors.UserError, match='ids up to 41, .* of 40 ids'):
+    list(zero_shot.classify(weights, list(unseen), ['a']))
+
+
+def test_lists_are_given_or_in_files(tmp_path):
+  (tmp_path / 'list').write_text('a b\n\n c, d \n')
+  assert zero_shot.read_list(str(tmp_path / 'list')) == ['a b', 'c, d']
+  assert zero_shot.read_list('a b, c') == ['a b', 'c']

@@ -1,0 +1,251 @@
+"""Locked-image tuning (arXiv:2111.07991): a text tower learns to fit images.
+
+The image tower starts from pretrained weights and stays as it is, bit for bit:
+it has no gradient, no optimizer state and no dropout. A head on it, if the model
+has one, is trained.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+import pathlib
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+import ml_collections
+import numpy as np
+import optax
+
+from vit_jax import build
+from vit_jax import evaluate as evaluate_lib
+from vit_jax import lit_weights
+from vit_jax import losses
+from vit_jax import models
+from vit_jax import retrieval
+from vit_jax import sharding
+from vit_jax import state as state_lib
+from vit_jax import train
+from vit_jax import update
+from vit_jax.configs import common
+from vit_jax.configs import models as model_configs
+from vit_jax.data import captions
+from vit_jax.data import text
+
+
+def train_and_evaluate(
+  config: ml_collections.ConfigDict, workdir: str
+) -> state_lib.TrainState:
+  """As `train.train_and_evaluate`, with images and their captions."""
+  return train.train_and_evaluate(config, workdir, make_task)
+
+
+def evaluate(
+  config: ml_collections.ConfigDict, workdir: str
+) -> dict[str, int | float]:
+  """As `evaluate.evaluate`, with images and their captions."""
+
+  def prepare(config, mesh):
+    task = make_task(config, mesh)
+    return task.like, task.eval_fn
+
+  return evaluate_lib.evaluate(config, workdir, prepare)
+
+
+def make_task(
+  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+) -> train.Task:
+  """Returns the task of finding the text of an image and the image of a text.
+
+  Raises:
+    errors.UserError: if the captions or the vocabulary are not right.
+  """
+  model = models.from_config(common.model_kwargs(config))
+  with sharding.first_process_first():
+    vocabulary = lit_weights.find_vocabulary(
+      config.model, config.vocabulary, config.pretrained_dir
+    )
+  data = _data(config, model, vocabulary)
+  tx, schedule = build.optimizer(config)
+  tx = _without_locked(tx)
+  like = build.abstract_state(model, tx, data.image_shape, mesh)
+  loss_fn = make_loss_fn(
+    model, data.preprocess.train, config.loss, config.label_smoothing
+  )
+  embed = functools.partial(
+    embed_step, model=model, preprocess=data.preprocess.eval
+  )
+  return train.Task(
+    data=data,
+    model=model,
+    schedule=schedule,
+    like=like,
+    initial_state=lambda weights: build.new_state(
+      _pretrained_params(config, model, like.params, data.image_shape, weights),
+      tx,
+      like,
+    ),
+    step=functools.partial(train_step, loss_fn=loss_fn, tx=tx),
+    eval_fn=functools.partial(
+      run_evaluation,
+      # Replicated, so that every host has all embeddings.
+      jax.jit(embed, out_shardings=sharding.replicated(mesh)),
+      data=data,
+      mesh=mesh,
+      batch_size=config.batch_eval,
+      loss=config.loss,
+    ),
+    vocabulary=vocabulary,
+  )
+
+
+def _data(
+  config: ml_collections.ConfigDict, model: nn.Module, vocabulary: str
+) -> build.Data:
+  tokenizer = text.get_tokenizer(
+    model.pp['tokenizer_name'], vocabulary, model.pp['max_len']
+  )
+  text.check_vocabulary(tokenizer, model.vocab_size, vocabulary)
+
+  def decoded(config, split, train):
+    return captions.DecodedPairs(
+      captions.open_captions(pathlib.Path(config.dataset), split),
+      exif=config.pp.exif,
+      on_bad_image=config.on_bad_image,
+      train=train,
+    )
+
+  data = build.data(config, decoded)
+  return dataclasses.replace(
+    data,
+    train_transform=captions.TrainPair(data.train_transform, tokenizer),
+    eval_transform=captions.EvalPair(common.image_size(config), tokenizer),
+  )
+
+
+def _pretrained_params(
+  config, model, shapes, image_shape, weights
+) -> dict[str, Any]:
+  image = config.model.image
+  return lit_weights.initial_params(
+    model,
+    weights,
+    shapes,
+    path=config.pretrained,
+    grid=model_configs.patch_grid(
+      image_shape[:2], tuple(image.patches.size), image.get('resnet')
+    ),
+    seed=config.seed,
+  )
+
+
+def _split(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Returns the locked image tower, and the rest with the tower's head."""
+  image = dict(params['img'])
+  head = {'head': image.pop('head')} if 'head' in image else {}
+  return image, {**params, 'img': head}
+
+
+def _join(locked: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+  return {**rest, 'img': {**locked, **rest['img']}}
+
+
+def _without_locked(
+  tx: optax.GradientTransformation,
+) -> optax.GradientTransformation:
+  return optax.GradientTransformation(
+    lambda params: tx.init(_split(params)[1]), tx.update
+  )
+
+
+def make_loss_fn(
+  model: nn.Module,
+  preprocess: Callable[[Array, Array], Array],
+  loss: str = 'softmax',
+  label_smoothing: float = 0.0,
+) -> update.LossFn:
+  """Returns `loss_fn(params, batch, key)`, the mean loss of a batch of pairs.
+
+  Each text is compared with each image of the whole batch, of all devices.
+  Arguments are those of `update.make_loss_fn`.
+  """
+
+  def loss_fn(params, batch, key):
+    augment_key, dropout_key = jax.random.split(key)
+    zimg, ztxt, out = model.apply(
+      {'params': params},
+      images=preprocess(augment_key, batch['image']),
+      tokens=batch['tokens'],
+      train=True,
+      rngs={'dropout': dropout_key},
+    )
+    logits = models.similarities(zimg, ztxt, out)
+    return jnp.mean(losses.contrastive(logits, loss, label_smoothing))
+
+  return loss_fn
+
+
+def train_step(
+  state: state_lib.TrainState,
+  batch: update.Batch,
+  key: Array,
+  *,
+  loss_fn: update.LossFn,
+  tx: optax.GradientTransformation,
+) -> tuple[state_lib.TrainState, dict[str, Array]]:
+  """As `update.train_step`, of all parameters but those of the image tower."""
+  locked, rest = _split(state.params)
+  new_state, metrics = update.train_step(
+    state.replace(params=rest),
+    batch,
+    key,
+    loss_fn=lambda params, *args: loss_fn(_join(locked, params), *args),
+    tx=tx,
+  )
+  metrics['temperature'] = jnp.exp(new_state.params['t'][0])
+  return new_state.replace(params=_join(locked, new_state.params)), metrics
+
+
+def embed_step(
+  params: Any,
+  batch: update.Batch,
+  *,
+  model: nn.Module,
+  preprocess: Callable[[Array], Array],
+) -> tuple[dict[str, Array], dict[str, Array]]:
+  """Returns what there is of each pair of a batch, and the model's scalars."""
+  zimg, ztxt, out = model.apply(
+    {'params': params},
+    images=preprocess(batch['image']),
+    tokens=batch['tokens'],
+  )
+  rows = {'zimg': zimg, 'ztxt': ztxt}
+  return {**rows, 'tokens': batch['tokens'], 'mask': batch['mask']}, out
+
+
+def run_evaluation(
+  embed: Callable[..., tuple[dict[str, Array], dict[str, Array]]],
+  params: Any,
+  data: build.Data,
+  mesh: jax.sharding.Mesh,
+  batch_size: int,
+  loss: str,
+) -> dict[str, int | float]:
+  """Returns the metrics of `retrieval.retrieval`, all test images once."""
+  parts = []
+  for batch in evaluate_lib.batches(data, mesh, batch_size):
+    rows, out = embed(params, batch)
+    parts.append(rows)
+  rows = {
+    name: np.concatenate([np.asarray(part[name]) for part in parts])
+    for name in parts[0]
+  }
+  rows = {name: x[rows['mask']] for name, x in rows.items()}
+  counts = evaluate_lib.examples_and_skipped(data, len(rows['zimg']))
+  out = jax.tree.map(np.asarray, out)
+  metrics = retrieval.retrieval(
+    rows['zimg'], rows['ztxt'], rows['tokens'], out, loss
+  )
+  return {**metrics, **counts}

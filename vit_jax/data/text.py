@@ -1,0 +1,198 @@
+"""Texts to token ids [B, L], as the official LiT preprocessing makes them."""
+
+from collections.abc import Sequence
+import os
+import pathlib
+import re
+import unicodedata
+
+from jaxtyping import Int32
+import numpy as np
+import sentencepiece
+import tokenizers
+
+from vit_jax import errors
+
+TokenIds = Int32[np.ndarray, 'B L']
+
+_CLS, _UNKNOWN, _END = '[CLS]', '[UNK]', '</s>'
+
+# A longer word is unknown; TensorFlow Text counts bytes, of other alphabets too.
+_MAX_WORD = 100
+
+# What Unicode calls default ignorable: soft hyphens, joiners, directions.
+_IGNORABLE = re.compile(
+  '[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]'
+)
+
+
+class BertTokenizer:
+  """`[CLS]`, then the word pieces of a text, clipped or padded with 0.
+
+  Equal to `tensorflow_text.BertTokenizer(lower_case=True)`: NFKC case folding,
+  accents stripped, punctuation and CJK characters split off. A word that cannot
+  be put together is `[UNK]`, or one id past the vocabulary that lacks it.
+
+  Attributes:
+    num_ids: rows of an embedding table that has every id.
+  """
+
+  def __init__(self, vocab_path: os.PathLike | str, max_len: int):
+    """Reads a vocabulary of one token a line.
+
+    Raises:
+      errors.UserError: if it cannot be read, is empty or has no `[CLS]`.
+    """
+    try:
+      lines = _read(vocab_path).decode('utf-8-sig').split('\n')
+    except UnicodeDecodeError as e:
+      raise errors.UserError(
+        f'{vocab_path} is no BERT vocabulary: it is not a text file. Is it a'
+        f" SentencePiece model (tokenizer_name = 'sentencepiece')?"
+      ) from e
+    if not lines[-1]:  # What ends with a line break has no further token.
+      lines.pop()
+    ids = {line.rstrip('\r'): i for i, line in enumerate(lines)}
+    if _CLS not in ids:
+      raise errors.UserError(
+        f'{vocab_path} is no BERT vocabulary: none of its {len(lines)} lines is'
+        f' {_CLS}. It needs one token a line, as the vocab.txt of BERT has.'
+      )
+    self._max_len, self._cls = max_len, ids[_CLS]
+    ids.setdefault(_UNKNOWN, len(lines))
+    self.num_ids = max(ids.values()) + 1
+    self._tokenizer = tokenizers.Tokenizer(
+      tokenizers.models.WordPiece(
+        ids, unk_token=_UNKNOWN, max_input_chars_per_word=_MAX_WORD
+      )
+    )
+    self._tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+      clean_text=False,
+      handle_chinese_chars=True,
+      strip_accents=False,
+      lowercase=False,
+    )
+    self._tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+
+  def __call__(self, texts: Sequence[str]) -> TokenIds:
+    """Returns the token ids of each text."""
+    encodings = self._tokenizer.encode_batch([_fold(text) for text in texts])
+    ids = [[self._cls, *encoding.ids] for encoding in encodings]
+    return _clip_and_pad(ids, self._max_len, 0)
+
+
+def _fold(text: str) -> str:
+  """Folds case, strips accents; the library's own way is not TensorFlow's."""
+  text = unicodedata.normalize('NFD', text).casefold()
+  text = unicodedata.normalize('NFKC', text).casefold()
+  text = unicodedata.normalize('NFKC', _IGNORABLE.sub('', text))
+  return ''.join(
+    ' ' if category in ('Cc', 'Cf') else character
+    for character in unicodedata.normalize('NFD', text)
+    if (category := unicodedata.category(character)) != 'Mn'
+  )
+
+
+class SentencePieceTokenizer:
+  """The pieces of a text, clipped to `max_len` - 1, then `</s>` to the end.
+
+  Case is kept: what folds it is the normaliser inside the model file, if any.
+
+  Attributes:
+    num_ids: rows of an embedding table that has every id.
+  """
+
+  def __init__(self, vocab_path: os.PathLike | str, max_len: int):
+    """Reads a SentencePiece model.
+
+    Raises:
+      errors.UserError: if it cannot be read, is none or has no `</s>`.
+    """
+    data = _read(vocab_path)
+    self._processor = sentencepiece.SentencePieceProcessor()
+    try:
+      self._processor.LoadFromSerializedProto(data)
+    except RuntimeError as e:
+      raise errors.UserError(
+        f'{vocab_path} is no SentencePiece model: {e} Is it a BERT vocabulary'
+        f" (tokenizer_name = 'bert')?"
+      ) from e
+    self._max_len = max_len
+    self._end = self._processor.piece_to_id(_END)
+    self.num_ids = self._processor.vocab_size()
+    if self._processor.id_to_piece(self._end) != _END:
+      raise errors.UserError(
+        f'{vocab_path} has {self.num_ids} pieces, none of which is {_END}, the'
+        f' end of a text. Train it with an eos_id.'
+      )
+
+  def __call__(self, texts: Sequence[str]) -> TokenIds:
+    """Returns the token ids of each text."""
+    pieces = self._processor.encode(list(texts), out_type=int)
+    ids = [row[: self._max_len - 1] for row in pieces]
+    return _clip_and_pad(ids, self._max_len, self._end)
+
+
+Tokenizer = BertTokenizer | SentencePieceTokenizer
+
+TOKENIZERS = {
+  'bert': BertTokenizer,
+  'sentencepiece': SentencePieceTokenizer,
+}
+
+
+def get_tokenizer(
+  name: str, vocab_path: os.PathLike | str, max_len: int
+) -> Tokenizer:
+  """Returns a tokeniser: texts to int32 ids [B, max_len]; it can be pickled.
+
+  Args:
+    name: 'bert' or 'sentencepiece', as `pp.tokenizer_name` of a LiT model.
+    vocab_path: its vocabulary, a text file or a SentencePiece model.
+    max_len: length of all texts, in tokens.
+
+  Raises:
+    errors.UserError: if there is no such tokeniser, or the file is not right.
+  """
+  if name not in TOKENIZERS:
+    raise errors.UserError(
+      f'There is no tokeniser {name!r}, only {" and ".join(TOKENIZERS)}.'
+    )
+  return TOKENIZERS[name](vocab_path, max_len)
+
+
+def check_vocabulary(
+  tokenizer: Tokenizer, vocab_size: int, vocab_path: os.PathLike | str
+) -> None:
+  """Raises `errors.UserError` unless a table of `vocab_size` has every id.
+
+  JAX would take the last row for an id past the table, and say nothing.
+  """
+  if tokenizer.num_ids > vocab_size:
+    raise errors.UserError(
+      f'{vocab_path} gives token ids up to {tokenizer.num_ids - 1}, the text'
+      f' tower has embeddings of {vocab_size} ids, from 0 on. Use the vocabulary'
+      f' of the weights, or a text tower with a larger vocab_size.'
+    )
+
+
+def _read(path: os.PathLike | str) -> bytes:
+  try:
+    data = pathlib.Path(path).read_bytes()
+  except OSError as e:
+    raise errors.UserError(
+      f'The vocabulary {str(path)!r} cannot be read: {e.strerror}.'
+    ) from e
+  if not data:
+    raise errors.UserError(f'The vocabulary {path} is an empty file.')
+  return data
+
+
+def _clip_and_pad(
+  rows: Sequence[Sequence[int]], length: int, padding: int
+) -> TokenIds:
+  ids = np.full((len(rows), length), padding, np.int32)
+  for i, row in enumerate(rows):
+    row = row[:length]
+    ids[i, : len(row)] = row
+  return ids
