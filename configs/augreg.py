@@ -22,10 +22,10 @@ def get_config(model_or_filename: str) -> ml_collections.ConfigDict:
       f'There is no AugReg model {model!r}. Available:'
       f' {", ".join(sorted(models.AUGREG_CONFIGS))}.'
     )
-  # Must be given on the command line.
-  config = common.with_dataset(common.get_config(), '')
-  config = ml_collections.ConfigDict(config)
-  config.model = ml_collections.ConfigDict(models.AUGREG_CONFIGS[model])
+  # The data set must be given on the command line.
+  config = ml_collections.ConfigDict(common.get_config())
+  name = models.AUGREG_CONFIGS[model].model_name
+  config.model = models.get_model_config(name)
   config.model.transformer.dropout_rate = 0.0
   config.pretrained = model_or_filename
   config.pretrained_dir = 'gs://vit_models/augreg'
