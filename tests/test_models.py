@@ -13,6 +13,7 @@ from vit_jax import checkpoint
 from vit_jax import flops
 from vit_jax import models
 from vit_jax.configs import models as model_configs
+from vit_jax.models import layers
 
 CASES = golden_json('index.json')
 RELEASED = golden_json('released_models.json.gz')
@@ -117,7 +118,7 @@ def test_every_layer_norm_has_the_epsilon():
   epsilons = []
 
   def spy(next_fn, args, kwargs, context):
-    if isinstance(context.module, nn.LayerNorm):
+    if isinstance(context.module, layers.LayerNorm):
       epsilons.append(context.module.epsilon)
     return next_fn(*args, **kwargs)
 

@@ -28,7 +28,7 @@ LEVELS = (
   ('data.sources',),
   ('data.pipeline',),
   ('data.captions',),
-  ('models.resnet', 'models.bert'),
+  ('models.resnet', 'models.bert', 'models.layers'),
   ('models.vit', 'models.mixer'),
   ('models.lit',),
   ('models',),

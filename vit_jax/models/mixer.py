@@ -8,6 +8,10 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
+from vit_jax.models.layers import Dense
+from vit_jax.models.layers import LayerNorm
+from vit_jax.models.layers import PatchEmbedding
+
 Tokens = Float[Array, 'B L D']
 
 
@@ -20,9 +24,9 @@ class MlpBlock(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, 'B M N']) -> Float[Array, 'B M N']:
-    y = nn.Dense(self.mlp_dim, dtype=self.dtype)(x)
+    y = Dense(self.mlp_dim, dtype=self.dtype)(x)
     y = nn.gelu(y, approximate=not self.exact_gelu)
-    return nn.Dense(x.shape[-1], dtype=self.dtype)(y)
+    return Dense(x.shape[-1], dtype=self.dtype)(y)
 
 
 class MixerBlock(nn.Module):
@@ -42,7 +46,7 @@ class MixerBlock(nn.Module):
   @nn.compact
   def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
     layer_norm = functools.partial(
-      nn.LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
+      LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
     )
     mlp = functools.partial(
       MlpBlock, exact_gelu=self.exact_gelu, dtype=self.dtype
@@ -95,14 +99,12 @@ class MlpMixer(nn.Module):
     self, inputs: Num[ArrayLike, 'B H W C'], *, train: bool
   ) -> Float[Array, 'B K']:
     """Returns float32 logits [B, num_classes] of images in [-1, 1]."""
-    x = nn.Conv(
-      features=self.hidden_dim,
-      kernel_size=tuple(self.patches['size']),
-      strides=tuple(self.patches['size']),
+    x = PatchEmbedding(
+      self.hidden_dim,
+      tuple(self.patches['size']),
       dtype=self.dtype,
       name='stem',
-    )(inputs)
-    x = x.reshape(x.shape[0], -1, x.shape[-1])
+    )(self._pad(jnp.asarray(inputs)))
 
     def apply_block(block: nn.Module, x: Tokens) -> Tokens:
       return block(x, deterministic=not train)
@@ -122,9 +124,9 @@ class MlpMixer(nn.Module):
         name=f'MixerBlock_{i}',
       )
       x = apply_block(block, x)
-    x = nn.LayerNorm(
-      epsilon=self.layer_norm_epsilon, name='pre_head_layer_norm'
-    )(x.astype(jnp.float32))
+    x = LayerNorm(epsilon=self.layer_norm_epsilon, name='pre_head_layer_norm')(
+      x
+    )
     x = jnp.mean(x, axis=1)
     if self.num_classes:
       x = nn.Dense(
@@ -134,3 +136,12 @@ class MlpMixer(nn.Module):
         name='head',
       )(x)
     return x
+
+  def _pad(self, images: Num[Array, 'B H W C']) -> Num[Array, 'B h w C']:
+    """Makes the patches whole with zeros, half of them on each side."""
+    missing = [
+      -n % size
+      for n, size in zip(images.shape[1:3], self.patches['size'], strict=True)
+    ]
+    around = [(n // 2, n - n // 2) for n in missing]
+    return jnp.pad(images, ((0, 0), *around, (0, 0)))

@@ -13,6 +13,10 @@ from jaxtyping import Array, ArrayLike, Float, Num
 
 from vit_jax.configs import models as model_configs
 from vit_jax.models import resnet as resnet_lib
+from vit_jax.models.layers import Dense
+from vit_jax.models.layers import LayerNorm
+from vit_jax.models.layers import MultiHeadDotProductAttention
+from vit_jax.models.layers import PatchEmbedding
 
 Tokens = Float[Array, 'B L D']
 
@@ -46,11 +50,11 @@ class MlpBlock(nn.Module):
 
   @nn.compact
   def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
-    h_BLF = nn.Dense(self.mlp_dim, dtype=self.dtype, **_INIT)(x)
+    h_BLF = Dense(self.mlp_dim, dtype=self.dtype, **_INIT)(x)
     h_BLF = nn.gelu(h_BLF, approximate=not self.exact_gelu)
     # One Dropout module for each place: the name is part of its random stream.
     h_BLF = nn.Dropout(self.dropout_rate)(h_BLF, deterministic=deterministic)
-    y = nn.Dense(x.shape[-1], dtype=self.dtype, **_INIT)(h_BLF)
+    y = Dense(x.shape[-1], dtype=self.dtype, **_INIT)(h_BLF)
     return nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
 
 
@@ -82,18 +86,15 @@ class Encoder1DBlock(nn.Module):
   @nn.compact
   def __call__(self, inputs: Tokens, *, deterministic: bool) -> Tokens:
     layer_norm = functools.partial(
-      nn.LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
+      LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
     )
     y = layer_norm()(inputs)
-    y = nn.MultiHeadDotProductAttention(
+    y = MultiHeadDotProductAttention(
       num_heads=self.num_heads,
       dropout_rate=self.attention_dropout_rate,
-      broadcast_dropout=False,
-      deterministic=deterministic,
-      force_fp32_for_softmax=True,
       kernel_init=_INIT['kernel_init'],
       dtype=self.dtype,
-    )(y, y)
+    )(y, deterministic=deterministic)
     y = nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
     x = inputs + self._drop_branch(y, 'drop_attention', deterministic)
 
@@ -157,7 +158,7 @@ class Encoder(nn.Module):
       x = apply_block(block, x)
     if not self.final_norm:
       return x
-    return nn.LayerNorm(
+    return LayerNorm(
       epsilon=self.layer_norm_epsilon, dtype=self.dtype, name='encoder_norm'
     )(x)
 
@@ -215,15 +216,12 @@ class VisionTransformer(nn.Module):
     x = jnp.asarray(inputs)
     if self.resnet is not None:
       x = resnet_lib.resnet(x, self.resnet, self.dtype)
-    x = nn.Conv(
-      features=self.hidden_size,
-      kernel_size=tuple(self.patches['size']),
-      strides=tuple(self.patches['size']),
-      padding='VALID',
+    x = PatchEmbedding(
+      self.hidden_size,
+      tuple(self.patches['size']),
       dtype=self.dtype,
       name='embedding',
     )(x)
-    x = x.reshape(x.shape[0], -1, x.shape[-1])
     if self.transformer is not None:
       x = self._encode(x, train)
     x = self._pool(x.astype(jnp.float32))

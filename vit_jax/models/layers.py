@@ -1,0 +1,238 @@
+"""Dense layers, attention and LayerNorm: all arithmetic of the models.
+
+One policy, by the `dtype` of a model. With 'float32' everything is float32. With
+'bfloat16' every matrix product, those of the backward pass too, takes bfloat16
+inputs and accumulates in float32; softmax, LayerNorm, parameters and logits are
+float32. Between the products activations are bfloat16 on accelerators, which
+saves bandwidth, and float32 on CPUs, where bfloat16 is slow but in products.
+"""
+
+import functools
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Num
+import numpy as np
+
+Tokens = Float[Array, 'B L D']
+
+LECUN = nn.initializers.lecun_normal()
+ZEROS = nn.initializers.zeros
+
+
+def activation_dtype(dtype: Any) -> Any:
+  """Returns the dtype of activations between products."""
+  dtype = jnp.dtype(dtype)
+  if dtype == jnp.bfloat16 and jax.default_backend() == 'cpu':
+    return jnp.dtype(jnp.float32)
+  return dtype
+
+
+def einsum(spec: str, x: ArrayLike, y: ArrayLike, dtype: Any) -> Array:
+  """Multiplies as the policy says; returns float32.
+
+  Args:
+    spec: of `jnp.einsum`, two operands; each letter in at least two of the
+      three parts.
+    x: first operand.
+    y: second operand.
+    dtype: of the model.
+  """
+  if jnp.dtype(dtype) == jnp.bfloat16:
+    return _bfloat16_einsum(spec, x, y)
+  return jnp.einsum(spec, x, y)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _bfloat16_einsum(spec: str, x: ArrayLike, y: ArrayLike) -> Array:
+  inputs, output = spec.split('->')
+  first, second = inputs.split(',')
+  free = [
+    min(map(output.find, set(a) - set(b)))
+    for a, b in ((first, second), (second, first))
+  ]
+  if free[0] > free[1]:
+    # XLA's CPU backend cannot transpose the result of such a product.
+    first, second, x, y = second, first, y, x
+  return jnp.einsum(
+    f'{first},{second}->{output}',
+    x.astype(jnp.bfloat16),
+    y.astype(jnp.bfloat16),
+    preferred_element_type=jnp.float32,
+  )
+
+
+# JAX's own derivative of such a product has bfloat16 results, which are slow on
+# CPUs and lose the float32 accumulation.
+def _forward(spec, x, y):
+  x16, y16 = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
+  # Empty arrays tell the dtypes the gradients must have.
+  like = (jnp.zeros((0,), x.dtype), jnp.zeros((0,), y.dtype))
+  return _bfloat16_einsum(spec, x16, y16), (x16, y16, like)
+
+
+def _backward(spec, saved, gradient):
+  x, y, (like_x, like_y) = saved
+  inputs, output = spec.split('->')
+  first, second = inputs.split(',')
+  dx = _bfloat16_einsum(f'{output},{second}->{first}', gradient, y)
+  dy = _bfloat16_einsum(f'{first},{output}->{second}', x, gradient)
+  return dx.astype(like_x.dtype), dy.astype(like_y.dtype)
+
+
+_bfloat16_einsum.defvjp(_forward, _backward)
+
+
+class Dense(nn.Module):
+  """A linear layer, on the last axis."""
+
+  features: int
+  kernel_init: Any = LECUN
+  bias_init: Any = ZEROS
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: Float[Array, 'B M K']) -> Float[Array, 'B M F']:
+    kernel = self.param(
+      'kernel', self.kernel_init, (x.shape[-1], self.features)
+    )
+    bias = self.param('bias', self.bias_init, (self.features,))
+    y = einsum('bmk,kf->bmf', x, kernel, self.dtype) + bias
+    return y.astype(activation_dtype(self.dtype))
+
+
+class LayerNorm(nn.Module):
+  """Normalises the last axis in float32, then scales and shifts."""
+
+  epsilon: float = 1e-6
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
+    scale = self.param('scale', nn.initializers.ones, (x.shape[-1],))
+    bias = self.param('bias', ZEROS, (x.shape[-1],))
+    y = _normalize(x, self.epsilon) * scale + bias
+    return y.astype(activation_dtype(self.dtype))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _normalize(x: Array, epsilon: float) -> Array:
+  return _normalize_forward(x, epsilon)[0]
+
+
+# A derivative of its own, of few operations: XLA fuses those of JAX's across
+# the layers, which doubles the time of a step on CPUs and its compilation.
+def _normalize_forward(x, epsilon):
+  x32 = x.astype(jnp.float32)
+  centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
+  variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
+  inverse = jax.lax.rsqrt(variance + epsilon)
+  y = centred * inverse
+  return y, (y, inverse, jnp.zeros((0,), x.dtype))
+
+
+def _normalize_backward(epsilon, saved, gradient):
+  del epsilon
+  y, inverse, like = saved
+  mean = jnp.mean(gradient, axis=-1, keepdims=True)
+  slope = jnp.mean(gradient * y, axis=-1, keepdims=True)
+  return ((inverse * (gradient - mean - y * slope)).astype(like.dtype),)
+
+
+_normalize.defvjp(_normalize_forward, _normalize_backward)
+
+
+class PatchEmbedding(nn.Module):
+  """A convolution of patches that do not overlap, as one matrix product.
+
+  Pixels right of and below the last whole patch are not read.
+  """
+
+  features: int
+  patch_size: tuple[int, int]
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(self, images: Num[Array, 'B H W C']) -> Tokens:
+    (height, width), channels = self.patch_size, images.shape[-1]
+    shape = (height, width, channels, self.features)
+    kernel = self.param('kernel', LECUN, shape)
+    bias = self.param('bias', ZEROS, (self.features,))
+    rows, columns = images.shape[1] // height, images.shape[2] // width
+    x = images[:, : rows * height, : columns * width]
+    x = x.reshape(-1, rows, height, columns, width, channels)
+    x = x.swapaxes(2, 3).reshape(len(x), rows * columns, -1)
+    kernel = kernel.reshape(-1, self.features)
+    y = einsum('blk,kd->bld', x, kernel, self.dtype) + bias
+    return y.astype(activation_dtype(self.dtype))
+
+
+class Projection(nn.Module):
+  """Parameters of a projection to or from heads, shaped as Flax shapes them.
+
+  Attributes:
+    inputs: axes that are contracted, (D,) or (N, H).
+    outputs: axes that come, (N, H) or (D,).
+    kernel_init: of the kernel as a matrix.
+    bias_init: of the bias as a vector.
+  """
+
+  inputs: tuple[int, ...]
+  outputs: tuple[int, ...]
+  kernel_init: Any = LECUN
+  bias_init: Any = ZEROS
+
+  @nn.compact
+  def __call__(self) -> tuple[Float[Array, 'I O'], Float[Array, ' O']]:
+    """Returns kernel and bias as a matrix and a vector: faster to multiply."""
+    matrix = (math.prod(self.inputs), math.prod(self.outputs))
+
+    def init(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+      return self.kernel_init(key, matrix, dtype).reshape(shape)
+
+    shape = (*self.inputs, *self.outputs)
+    kernel = self.param('kernel', init, shape, jnp.float32)
+    bias = self.param('bias', self.bias_init, self.outputs)
+    return jnp.asarray(kernel).reshape(matrix), jnp.asarray(bias).reshape(-1)
+
+
+class MultiHeadDotProductAttention(nn.Module):
+  """Self-attention (arXiv:1706.03762, Sec. 3.2.2).
+
+  The weights [B, N, L, L] are sown as `attention_weights`, before dropout; Flax
+  drops them unless `mutable='intermediates'`.
+  """
+
+  num_heads: int
+  dropout_rate: float = 0.0
+  kernel_init: Any = LECUN
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
+    width, heads = x.shape[-1], self.num_heads
+    split = (heads, width // heads)
+
+    def project(name: str) -> Float[Array, 'B L N H']:
+      kernel, bias = Projection((width,), split, self.kernel_init, name=name)()
+      y = einsum('bld,de->ble', x, kernel, self.dtype) + bias
+      y = y.astype(activation_dtype(self.dtype))
+      return y.reshape(*x.shape[:2], *split)
+
+    query, key, value = (project(name) for name in ('query', 'key', 'value'))
+    query = query / np.sqrt(split[1]).astype(query.dtype)
+    logits = einsum('blnh,bmnh->bnlm', query, key, self.dtype)
+    weights = jax.nn.softmax(logits.astype(jnp.float32))
+    self.sow('intermediates', 'attention_weights', weights)
+    if self.dropout_rate and not deterministic:
+      keep = 1.0 - self.dropout_rate
+      kept = jax.random.bernoulli(self.make_rng('dropout'), keep, weights.shape)
+      weights = weights * (kept / keep)
+    y = einsum('bnlm,bmnh->blnh', weights, value, self.dtype)
+    y = y.astype(activation_dtype(self.dtype)).reshape(x.shape)
+    kernel, bias = Projection(split, (width,), self.kernel_init, name='out')()
+    y = einsum('bld,de->ble', y, kernel, self.dtype) + bias
+    return y.astype(activation_dtype(self.dtype))
