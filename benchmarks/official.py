@@ -86,7 +86,7 @@ class VisionTransformer(nn.Module):
   dtype: Any = jnp.float32
 
   @nn.compact
-  def __call__(self, images, *, train):
+  def __call__(self, inputs, *, train):
     del train
     size = tuple(self.patches['size'])
     x = nn.Conv(
@@ -96,7 +96,7 @@ class VisionTransformer(nn.Module):
       padding='VALID',
       dtype=self.dtype,
       name='embedding',
-    )(images)
+    )(inputs)
     x = x.reshape(x.shape[0], -1, x.shape[-1])
     cls = self.param('cls', nn.initializers.zeros, (1, 1, x.shape[-1]))
     cls = jnp.tile(cls, (x.shape[0], 1, 1)).astype(x.dtype)

@@ -1,0 +1,169 @@
+"""What the speed benchmarks share: cases, alternation, tables, JSON.
+
+They need jax, flax, optax, ml-collections and absl alone; peers, what they need.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import importlib.metadata
+import itertools
+import json
+import platform
+import statistics
+import time
+from typing import Any
+
+from absl import flags
+import jax
+import jax.numpy as jnp
+
+from vit_jax import flops
+
+NUM_CLASSES = 1000
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'torch', 'timm', 'transformers')
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """What is measured; `library` is 'vit_jax' or a peer."""
+
+  library: str
+  variant: str
+  resolution: int
+  batch: int
+  dtype: str
+  remat: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """A compiled case: `run` does one step and waits for it."""
+
+  run: Callable[[], Any]
+  gflop_per_image: float
+  compile_s: float
+  temporary_gib: float | None = None
+
+
+def define_flags() -> None:
+  """The choice of cases; every list is combined with every other."""
+  flags.DEFINE_list('variant', ['ViT-B_16'], 'Released models.')
+  flags.DEFINE_list('resolution', ['224'], 'Image sides, pixels.')
+  flags.DEFINE_list('batch', ['8'], 'Images a step.')
+  flags.DEFINE_list('dtype', ['float32', 'bfloat16'], 'Of the products.')
+  flags.DEFINE_list(
+    'against', [], 'Peers that are installed: official, timm, transformers.'
+  )
+  flags.DEFINE_bool('remat', False, 'Recompute activations (vit_jax only).')
+  flags.DEFINE_integer('steps', 5, 'Measured steps of each.')
+  flags.DEFINE_string('json', None, 'File for the numbers.')
+
+
+def cases() -> list[Case]:
+  """Returns the cases that the flags say."""
+  options = flags.FLAGS
+  return [
+    Case(library, variant, int(resolution), int(batch), dtype, options.remat)
+    for variant, resolution, batch, dtype, library in itertools.product(
+      options.variant,
+      options.resolution,
+      options.batch,
+      options.dtype,
+      ['vit_jax', *options.against],
+    )
+  ]
+
+
+def measure(make: Callable[[Case], Program], chosen: Sequence[Case]) -> None:
+  """Runs all cases in alternation, prints their medians, writes the JSON."""
+  programs = [make(case) for case in chosen]
+  for program in programs:
+    program.run()
+  times: list[list[float]] = [[] for _ in programs]
+  # So that a slow minute of the machine slows all of them.
+  for _ in range(flags.FLAGS.steps):
+    for program, seconds in zip(programs, times, strict=True):
+      start = time.perf_counter()
+      program.run()
+      seconds.append(time.perf_counter() - start)
+  peaks = {dtype: peak_flops(dtype) for dtype in {c.dtype for c in chosen}}
+  rows = [
+    _row(case, program, statistics.median(seconds), peaks[case.dtype])
+    for case, program, seconds in zip(chosen, programs, times, strict=True)
+  ]
+  machine = describe_machine()
+  show(rows, machine)
+  if flags.FLAGS.json:
+    with open(flags.FLAGS.json, 'w', encoding='utf-8') as f:
+      json.dump({**machine, 'rows': rows}, f, indent=1)
+
+
+def _row(
+  case: Case, program: Program, seconds: float, peak: float
+) -> dict[str, Any]:
+  images = case.batch / seconds
+  flop_s = images * program.gflop_per_image * 1e9
+  return {
+    **dataclasses.asdict(case),
+    'images_s': images,
+    'ms_step': 1e3 * seconds,
+    'tflop_s': flop_s / 1e12,
+    'mfu': flop_s / peak,
+    'compile_s': program.compile_s,
+    'temporary_gib': program.temporary_gib,
+    'peak_gib': _peak_gib(),
+  }
+
+
+def _peak_gib() -> float | None:
+  """Returns what the device has held at most, of all cases of this run."""
+  stats = jax.devices()[0].memory_stats() or {}
+  peak = stats.get('peak_bytes_in_use')
+  return peak / 2**30 if peak else None
+
+
+def peak_flops(dtype: str, size: int = 4096) -> float:
+  """Returns the FLOP/s of the device: published, or of a large product."""
+  if published := flops.peak_flops(jax.devices()[0]):
+    return published
+  x = jnp.ones((size, size), dtype)
+  product = jax.jit(lambda x: jnp.dot(x, x, preferred_element_type=jnp.float32))
+  jax.block_until_ready(product(x))
+  times = []
+  for _ in range(5):
+    start = time.perf_counter()
+    jax.block_until_ready(product(x))
+    times.append(time.perf_counter() - start)
+  return 2 * size**3 / statistics.median(times)
+
+
+def describe_machine() -> dict[str, Any]:
+  """Returns the device, the processor and the versions of what is installed."""
+  versions = {}
+  for name in PACKAGES:
+    try:
+      versions[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      continue
+  return {
+    'device': jax.devices()[0].device_kind,
+    'machine': platform.machine(),
+    'python': platform.python_version(),
+    'versions': versions,
+  }
+
+
+def show(rows: Sequence[dict[str, Any]], machine: dict[str, Any]) -> None:
+  """Prints rows as a Markdown table, under what they were measured on."""
+  print(json.dumps(machine))
+  used = [
+    name for name in rows[0] if any(row[name] is not None for row in rows)
+  ]
+  print('| ' + ' | '.join(used) + ' |')
+  print('|' + ' --- |' * len(used))
+  for row in rows:
+    cells = (
+      f'{row[name]:.4g}' if isinstance(row[name], float) else str(row[name])
+      for name in used
+    )
+    print('| ' + ' | '.join(cells) + ' |')
