@@ -77,7 +77,7 @@ def test_the_weights_tell_model_and_normalisation(
   config.total_steps = 3
   again = fine_tune(config, tmp_path / 'run')
   assert again.model == weights.model
-  assert again.mean == weights.mean
+  assert (again.mean, again.std) == (weights.mean, weights.std)
   metrics = evaluate.evaluate(config, str(tmp_path / 'run'))
   assert metrics['examples_test'] == 15
 
