@@ -72,6 +72,9 @@ def test_the_weights_tell_model_and_normalisation(
   )
   assert weights.params['head']['kernel'].shape == (32, 3)
 
+  assert config.model is None
+  assert config.pp.mean is None
+
   # Going on and evaluating need the pretrained weights no more.
   shutil.rmtree(imagenet_folder)
   config.total_steps = 3

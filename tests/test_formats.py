@@ -22,6 +22,7 @@ from vit_jax.configs import models as model_configs
 from vit_jax.interop import files
 from vit_jax.interop import huggingface
 from vit_jax.interop import timm
+from vit_jax.interop import timm_names
 from vit_jax.interop import to_timm
 
 CONFIG = golden_json('index.json')['vit_token']['config']
@@ -342,3 +343,15 @@ def test_destinations_that_cannot_be_written(tmp_path, to):
       checkpoint.read(source), str(tmp_path / 'link'), 'huggingface'
     )
   assert {pathlib.Path(p).name for p in tmp_path.iterdir()} == {'file', 'link'}
+
+
+@pytest.mark.parametrize('stages, stem', [((), ''), ((1, 2), 'stem.')])
+def test_stems_are_named_as_timm_names_them(stages, stem):
+  names = timm_names.vit_names(
+    1, head=True, class_token=True, fc_norm=False, stages=stages
+  )
+  backbone = 'patch_embed.backbone.'
+  assert names['conv_root/kernel'] == f'{backbone}{stem}conv.weight'
+  if stages:
+    name = names['block2/unit1/conv_proj/kernel']
+    assert name == f'{backbone}stages.1.blocks.0.downsample.conv.weight'
