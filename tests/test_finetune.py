@@ -72,12 +72,15 @@ def test_the_weights_tell_model_and_normalisation(
   )
   assert weights.params['head']['kernel'].shape == (32, 3)
 
+  assert config.model is None
+  assert config.pp.mean is None
+
   # Going on and evaluating need the pretrained weights no more.
   shutil.rmtree(imagenet_folder)
   config.total_steps = 3
   again = fine_tune(config, tmp_path / 'run')
   assert again.model == weights.model
-  assert again.mean == weights.mean
+  assert (again.mean, again.std) == (weights.mean, weights.std)
   metrics = evaluate.evaluate(config, str(tmp_path / 'run'))
   assert metrics['examples_test'] == 15
 

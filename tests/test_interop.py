@@ -22,8 +22,8 @@ from vit_jax import predict
 from vit_jax import weights as weights_lib
 from vit_jax.interop import files
 from vit_jax.interop import huggingface
-from vit_jax.interop import timm
 from vit_jax.interop import timm_names
+from vit_jax.interop import to_timm
 
 TOKEN = GOLDEN / 'vit_token.npz'
 PYTORCH = ('hf_vit', 'hf_vit_model', 'timm_vit', 'timm_vit_gap')
@@ -85,7 +85,7 @@ def test_hidden_states_of_a_headless_model():
 
 @pytest.mark.parametrize('name', PYTORCH)
 def test_exporting_gives_the_same_file_again(name):
-  export = huggingface.export if name.startswith('hf') else timm.export
+  export = huggingface.export if name.startswith('hf') else to_timm.export
   arrays, contents = export(checkpoint.read(GOLDEN / name))
   original = files.read_safetensors(GOLDEN / name)
   assert arrays.keys() == original.keys()
@@ -142,8 +142,8 @@ MIXER = golden_json('index.json')['mixer']['config']
 )
 def test_round_trip_is_bit_exact(tmp_path, monkeypatch, to, config, changes):
   # Sizes that timm could not make are fine for this.
-  monkeypatch.setattr(timm, '_hybrid_architecture', lambda *_: 'hybrid')
-  monkeypatch.setattr(timm, '_mixer_architecture', lambda *_: 'mixer')
+  monkeypatch.setattr(to_timm, '_hybrid_architecture', lambda *_: 'hybrid')
+  monkeypatch.setattr(to_timm, '_mixer_architecture', lambda *_: 'mixer')
   weights = random_weights(config, **changes)
   checkpoint.save(weights.params, tmp_path / 'a.npz')
   convert.convert(weights, str(tmp_path / 'folder'), to)
@@ -355,7 +355,7 @@ def test_what_a_library_has_no_model_for(tmp_path, to, changes, message):
 def test_timm_makes_only_released_mixers_and_hybrids():
   for config in (MIXER, HYBRID):
     with pytest.raises(errors.UserError, match='it has the released'):
-      timm.export(random_weights(config))
+      to_timm.export(random_weights(config))
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,14 @@ def test_a_missing_file_is_named(tmp_path):
   assert 'config.pretrained=' in str(e.value)
 
 
+def test_a_path_is_no_name_and_names_are_guessed(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(errors.UserError, match='no checkpoint file or folder'):
+    released.find('a/ViT-B_16')
+  with pytest.raises(errors.UserError, match="Did you mean 'ViT-B_16'"):
+    released.find('vit-B_16')
+
+
 def known(monkeypatch, *sources):
   """Makes the registry say that ViT-B_16 comes from `sources`."""
   entry = registry.Entry(
@@ -187,6 +195,9 @@ def test_all_sources_that_failed_are_named(server, tmp_path, monkeypatch):
 INDEX = """name,ds,final_val,infer_samples_per_sec,filename,adapt_filename
 R+Ti/16,i21k,0.31,1,R_Ti_16-i21k-a,R_Ti_16-i21k-a--x
 R+Ti/16,i21k,0.42,NaN,R_Ti_16-i21k-b,R_Ti_16-i21k-b--x
+R+Ti/16,i21k,0.33,1,R_Ti_16-i21k-e,R_Ti_16-i21k-e--x
+R+Ti/16,i21k,nan,1,R_Ti_16-i21k-f,R_Ti_16-i21k-f--x
+R+Ti/16,i21k,0.5
 R+Ti/16,i1k,0.77,,R_Ti_16-i1k-c,R_Ti_16-i1k-c--x
 Ti/16,i21k,0.55,2,Ti_16-i21k-d,Ti_16-i21k-d--x
 """

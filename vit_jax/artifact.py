@@ -15,7 +15,7 @@ from vit_jax import weights as weights_lib
 from vit_jax.interop import files
 from vit_jax.interop import huggingface
 from vit_jax.interop import npz
-from vit_jax.interop import timm
+from vit_jax.interop import to_timm
 
 WEIGHTS, CONFIG, LABELS = 'model.npz', 'config.json', 'labels.txt'
 VOCABULARIES = {  # By the name of the tokeniser.
@@ -36,13 +36,12 @@ def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
   arrays, contents = _for_pytorch(weights)
   contents.setdefault(CONFIG, {})
   contents[CONFIG] |= _config(weights)
-  labels = ''.join(f'{name}\n' for name in weights.class_names)
   with files.replaced_folder(directory) as temporary:
     files.write_npz(weights_lib.flatten(weights.params), temporary / WEIGHTS)
     files.write_safetensors(arrays, temporary / files.SAFETENSORS)
     for name, content in contents.items():
       files.write_json(content, temporary / name)
-    (temporary / LABELS).write_text(labels, encoding='utf-8')
+    files.write_lines(weights.class_names, temporary / LABELS)
     if weights.vocabulary:
       name = contents[CONFIG]['vocabulary']
       shutil.copyfile(weights.vocabulary, temporary / name)
@@ -71,7 +70,7 @@ def _config(weights: weights_lib.Weights) -> dict[str, Any]:
 def _for_pytorch(
   weights: weights_lib.Weights,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-  exports = () if weights.vocabulary else (huggingface.export, timm.export)
+  exports = () if weights.vocabulary else (huggingface.export, to_timm.export)
   for export in exports:
     try:
       return export(weights)
@@ -94,7 +93,7 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
   directory = pathlib.Path(directory)
   config = _read_config(directory)
   try:
-    labels = (directory / LABELS).read_text(encoding='utf-8').splitlines()
+    labels = files.read_lines(directory / LABELS)
     weights = weights_lib.Weights(
       params=npz.read(directory / WEIGHTS).params,
       model=config['model'],
@@ -112,7 +111,9 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
         f'{directory / LABELS} has {len(labels)} lines, {CONFIG} says'
         f' {config["num_classes"]} classes.'
       )
-  except (OSError, KeyError, TypeError, UnicodeDecodeError) as e:
+  except (OSError, KeyError, TypeError, ValueError) as e:
+    if isinstance(e, errors.UserError):
+      raise
     raise errors.UserError(
       f'{directory} is not a whole artifact: {type(e).__name__}: {e}.'
     ) from e

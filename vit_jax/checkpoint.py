@@ -2,24 +2,18 @@
 
 from collections.abc import Mapping
 import os
-import pathlib
 from typing import Any
 
 import jax
 import numpy as np
 import scipy.ndimage
 
-from vit_jax import artifact
 from vit_jax import errors
 from vit_jax import released
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
 from vit_jax.interop import files
-from vit_jax.interop import huggingface
-from vit_jax.interop import npz
-from vit_jax.interop import orbax
-from vit_jax.interop import timm
-from vit_jax.interop import timm_names
+from vit_jax.interop import sniff
 
 Params = dict[str, Any]
 
@@ -50,41 +44,7 @@ def read(path: os.PathLike | str) -> weights_lib.Weights:
     errors.UserError: if it is absent, cut, or something else; the message
       says what it is.
   """
-  path = released.find(str(path))
-  if path.is_dir():
-    return _read_folder(path)
-  if path.name == artifact.WEIGHTS and artifact.is_artifact(path.parent):
-    return artifact.load(path.parent)
-  if files.is_safetensors(path):
-    return _read_safetensors(path)
-  return npz.read(path)
-
-
-def _read_folder(folder: pathlib.Path) -> weights_lib.Weights:
-  if artifact.is_artifact(folder):
-    return artifact.load(folder)
-  if step := orbax.find_step(folder):
-    return orbax.read(step)
-  config = files.read_json(folder / 'config.json')
-  if 'model_type' in config:
-    return huggingface.read(folder)
-  if 'architecture' in config:
-    return timm.read(folder)
-  return _read_safetensors(folder)
-
-
-def _read_safetensors(path: pathlib.Path) -> weights_lib.Weights:
-  names = files.safetensors_names(path)
-  if huggingface.is_names(names):
-    return huggingface.read(path)
-  if timm_names.is_names(names):
-    return timm.read(path)
-  if any('/' in name for name in names):
-    return npz.from_flat(files.read_safetensors(path), path)
-  raise errors.UserError(
-    f'{path} holds neither a ViT of transformers nor of timm: its'
-    f' {len(names)} arrays have names such as {", ".join(names[:3])}.'
-  )
+  return sniff.read(released.find(str(path)))
 
 
 def load_pretrained(

@@ -5,6 +5,7 @@ python -m vit_jax.convert /tmp/run/artifact /tmp/vit --to=huggingface
 
 from collections.abc import Sequence
 import dataclasses
+import os
 import pathlib
 
 from absl import flags
@@ -15,9 +16,9 @@ from vit_jax import errors
 from vit_jax import weights as weights_lib
 from vit_jax.interop import files
 from vit_jax.interop import huggingface
-from vit_jax.interop import timm
+from vit_jax.interop import to_timm
 
-_EXPORTS = {'huggingface': huggingface.export, 'timm': timm.export}
+_EXPORTS = {'huggingface': huggingface.export, 'timm': to_timm.export}
 
 
 def convert(weights: weights_lib.Weights, destination: str, to: str) -> None:
@@ -35,13 +36,16 @@ def convert(weights: weights_lib.Weights, destination: str, to: str) -> None:
       such model.
   """
   path = pathlib.Path(destination)
-  if path.exists():
+  if os.path.lexists(path):
     raise errors.UserError(f'{path} exists. Delete it or name another.')
   if to == 'npz':
     if path.suffix != '.npz':
       raise errors.UserError(f'{path} must end in .npz.')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    checkpoint.save(weights.params, path)
+    try:
+      path.parent.mkdir(parents=True, exist_ok=True)
+      checkpoint.save(weights.params, path)
+    except OSError as e:
+      raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e
     return
   if weights.model is not None and weights.image_shape is None:
     raise errors.UserError(

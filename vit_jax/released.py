@@ -2,6 +2,8 @@
 
 import contextlib
 import csv
+import difflib
+import math
 import pathlib
 import urllib.parse
 
@@ -35,7 +37,7 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
   """
   if download.is_url(name_or_path):
     return _cached(name_or_path)
-  path = pathlib.Path(name_or_path)
+  path = pathlib.Path(name_or_path).expanduser()
   if path.exists():
     return path
   if path.suffix in ('.npz', '.safetensors') or len(path.parts) > 1:
@@ -74,7 +76,9 @@ def best_augreg(model: str, directory: str) -> str:
       rows = [
         (float(row['final_val']), row['filename'])
         for row in csv.DictReader(f)
-        if row['ds'] == 'i21k' and row['filename'].split('-')[0] == model
+        if row['ds'] == 'i21k'
+        and (row['filename'] or '').split('-')[0] == model
+        and math.isfinite(float(row['final_val']))
       ]
   except OSError as e:
     raise errors.UserError(
@@ -101,8 +105,10 @@ def _cached(url: str) -> pathlib.Path:
 def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
   entry = registry.entries().get(name)
   if entry is None:
+    near = difflib.get_close_matches(name, registry.entries(), 1)
+    hint = f' Did you mean {near[0]!r}?' if near else ''
     raise errors.UserError(
-      f'{path} is missing and no public source of {name!r} is known. Put the'
+      f'{path} is missing and no public source of {name!r} is known.{hint} Put the'
       f' file there, give its path with --config.pretrained=FILE, or train'
       f' from scratch with --config.pretrained= (empty). python -m'
       f' vit_jax.models_list prints what is known by name.'

@@ -31,6 +31,7 @@ from vit_jax import weights as weights_lib
 from vit_jax.configs import common
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
+from vit_jax.interop import files
 
 Batch = dict[str, Array]
 
@@ -227,8 +228,7 @@ def _describe(config, task, workdir, first_step) -> None:
   if first_step and path.exists() and path.read_text() != text:
     logging.warning('The config differs from that of the run so far.')
   path.write_text(text, encoding='utf-8')
-  labels = ''.join(f'{name}\n' for name in task.data.class_names)
-  (path.parent / artifact.LABELS).write_text(labels, encoding='utf-8')
+  files.write_lines(task.data.class_names, path.with_name(artifact.LABELS))
 
 
 def _batches(config, data, mesh, first_step) -> Iterator[Batch]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -111,16 +112,49 @@ def check(
   """
   if weights.model is None or weights.image_shape is None:
     return
-  module, shape = weights.module(), weights.image_shape
+  shape = weights.image_shape
+  _check_input(weights, path)
   try:
+    module = weights.module()
     want = jax.eval_shape(lambda: models.init_params(module, shape))
-  except (TypeError, ValueError, ZeroDivisionError) as e:
+  except _WRONG_MODEL as e:
     reason = str(e).strip().split('\n')[0]
     raise errors.UserError(
       f'{path} does not make a model: {reason} Its shapes or its config.json'
       f' are damaged, or of another architecture.'
     ) from e
   check_fit(flatten(weights.params), flatten(want), path, 'its model', names)
+
+
+# What modules raise at sizes that are of the wrong type, or make no sense.
+_WRONG_MODEL = (
+  AssertionError,
+  AttributeError,
+  KeyError,
+  IndexError,
+  TypeError,
+  ValueError,
+  ZeroDivisionError,
+)
+
+
+def _check_input(weights: Weights, path: str) -> None:
+  channels = weights.image_shape[2]
+  for name, values in (('mean', weights.mean), ('std', weights.std)):
+    is_right = len(values) in (1, channels) and all(
+      isinstance(v, int | float)
+      and math.isfinite(v)
+      and (name == 'mean' or v > 0)
+      for v in values
+    )
+    if not is_right:
+      raise errors.UserError(
+        f'{path} has the {name} {tuple(values)} of pixels: it needs 1 number or'
+        f' {channels}, as many as channels, and those of std greater than 0.'
+      )
+  wrong = [n for n in weights.class_names if not isinstance(n, str)]
+  if wrong:
+    raise errors.UserError(f'{path} has the label {wrong[0]!r}, no text.')
 
 
 def check_fit(

@@ -235,7 +235,8 @@ def with_defaults(
   Raises:
     errors.UserError: if neither config nor weights say which model it is.
   """
-  config = ml_collections.ConfigDict(config).unlock()
+  # Without the references, by which the caller's settings would change too.
+  config = config.copy_and_resolve_references().unlock()
   known = {**_DEFAULTS, **(known or {})}
   if config.model is None:
     if known.get('model') is None:

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
-import shutil
+import tempfile
 from typing import Any
 import zipfile
 import zlib
@@ -138,6 +138,8 @@ def _shards(folder: pathlib.Path) -> Sequence[pathlib.Path]:
     raise errors.UserError(f'{folder} has no model.safetensors.{hint}')
   try:
     names = sorted(set(json.loads(index.read_text())['weight_map'].values()))
+    if any(pathlib.PurePath(name).name != name for name in names):
+      raise ValueError('shards must be names of files beside it')
   except (ValueError, KeyError, AttributeError, TypeError) as e:
     raise errors.UserError(f'{index} is damaged: {e!r}.') from e
   missing = [name for name in names if not (folder / name).is_file()]
@@ -188,23 +190,47 @@ def replaced_folder(directory: os.PathLike | str) -> Iterator[pathlib.Path]:
   """Gives an empty folder that takes the place of `directory` when it is done.
 
   One that was there stays until then, and for good if an error comes.
+
+  Raises:
+    errors.UserError: if it cannot be written.
   """
   directory = pathlib.Path(directory)
-  temporary, old = (
-    directory.with_name(directory.name + suffix) for suffix in ('.tmp', '.old')
-  )
-  shutil.rmtree(temporary, ignore_errors=True)
-  temporary.mkdir(parents=True)
   try:
-    yield temporary
-  except BaseException:
-    shutil.rmtree(temporary, ignore_errors=True)
-    raise
-  shutil.rmtree(old, ignore_errors=True)
-  if directory.exists():
-    directory.rename(old)
-  temporary.rename(directory)
-  shutil.rmtree(old, ignore_errors=True)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+      dir=directory.parent,
+      prefix=f'.{directory.name}-',
+      ignore_cleanup_errors=True,
+    ) as parent:
+      new, old = pathlib.Path(parent) / 'new', pathlib.Path(parent) / 'old'
+      new.mkdir()
+      yield new
+      if directory.exists():
+        directory.rename(old)
+      new.rename(directory)
+  except OSError as e:
+    raise errors.UserError(
+      f'{directory} cannot be written: {e.strerror or e}.'
+    ) from e
+
+
+def write_lines(names: Sequence[str], path: pathlib.Path) -> None:
+  """Writes names, one a line; those that are no plain line as JSON strings."""
+
+  def line(name: str) -> str:
+    is_plain = name.isprintable() and not name.startswith('"')
+    return name if is_plain else json.dumps(name)
+
+  text = ''.join(f'{line(name)}\n' for name in names)
+  path.write_text(text, encoding='utf-8')
+
+
+def read_lines(path: pathlib.Path) -> list[str]:
+  """Undoes `write_lines`."""
+  lines = path.read_text(encoding='utf-8').split('\n')
+  return [
+    json.loads(line) if line.startswith('"') else line for line in lines[:-1]
+  ]
 
 
 def what_it_is(path: pathlib.Path) -> str:

@@ -273,6 +273,8 @@ def _what_is_in_the_way(model: dict[str, Any], head: bool) -> list[str]:
     reasons.append('ResNet stem')
   if not model.get('transformer'):
     reasons.append('model without a transformer')
+  elif not model['transformer'].get('add_position_embedding', True):
+    reasons.append('model without position embeddings')
   if model['classifier'] != 'token':
     reasons.append(f'classifier {model["classifier"]!r}')
   if model.get('fc_norm'):

@@ -47,16 +47,15 @@ def from_flat(
   params = to_linen(weights_lib.unflatten(flat))
   if 'pos_embedding' in params and 'embedding' in params:
     params = _from_big_vision(params, path)
-  try:
-    model, image_shape = infer.model_of(params, path.stem)
-  except (KeyError, ValueError, TypeError, IndexError, AttributeError):
-    model, image_shape = None, None  # Whoever wants to run it will be told.
-  return weights_lib.Weights(
+  model, image_shape = infer.model_of(params, path.stem)
+  weights = weights_lib.Weights(
     params=params,
     model=model,
     class_names=weights_lib.numbered_classes(params) if model else (),
     image_shape=image_shape,
   )
+  weights_lib.check(weights, str(path))
+  return weights
 
 
 def to_linen(params: Mapping[str, Any]) -> dict[str, Any]:

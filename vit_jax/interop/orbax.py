@@ -47,11 +47,11 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
     params = _restore_params(step.resolve() / 'default')
   except (OSError, ValueError, KeyError, TypeError) as e:
     reason = str(e).strip().split('\n')[0]
-    raise errors.UserError(f'{step} cannot be read: {reason}') from e
+    raise errors.UserError(f'{step} is no whole checkpoint: {reason}') from e
   labels = workdir / 'labels.txt'
   class_names = weights_lib.numbered_classes(params)
   if labels.is_file():
-    class_names = labels.read_text(encoding='utf-8').splitlines()
+    class_names = files.read_lines(labels)
   try:
     settings = ml_collections.ConfigDict(config)
     weights = weights_lib.Weights(

@@ -57,16 +57,16 @@ def to_linen(
   for ours, theirs in names.items():
     try:
       flat[ours] = _from_torch(ours, arrays[theirs], num_heads)
-    except ValueError as e:
+    except (TypeError, ValueError) as e:
       raise errors.UserError(
         f'{path}: {theirs} has shape {arrays[theirs].shape}, which'
-        f' {num_heads} heads do not divide.'
+        f' {num_heads!r} heads do not divide.'
       ) from e
   return weights_lib.unflatten(flat)
 
 
 def _some(names: list[str]) -> str:
-  more = ', ...' if len(names) > 3 else ''
+  more = ' and others' if len(names) > 3 else ''
   return ', '.join(names[:3]) + more
 
 

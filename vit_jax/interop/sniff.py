@@ -1,0 +1,77 @@
+"""Which format a file or folder of weights has; reads them all."""
+
+import pathlib
+
+from vit_jax import artifact
+from vit_jax import errors
+from vit_jax import weights as weights_lib
+from vit_jax.interop import files
+from vit_jax.interop import huggingface
+from vit_jax.interop import npz
+from vit_jax.interop import orbax
+from vit_jax.interop import timm
+from vit_jax.interop import timm_names
+
+# What comes of shapes, names and settings that are not as they should be.
+_DAMAGED = (
+  AttributeError,
+  IndexError,
+  KeyError,
+  OSError,
+  TypeError,
+  ValueError,
+  ZeroDivisionError,
+)
+
+
+def read(path: pathlib.Path) -> weights_lib.Weights:
+  """Reads a file or folder of any of the formats of `checkpoint.read`.
+
+  Raises:
+    errors.UserError: if it is cut, or something else; the message says what.
+  """
+  try:
+    return _read_folder(path) if path.is_dir() else _read_file(path)
+  except _DAMAGED as e:
+    if isinstance(e, errors.UserError):
+      raise
+    # Of what others write, only the common faults have messages of their own.
+    raise errors.UserError(
+      f'{path} cannot be read: its arrays, or what its config.json says, are'
+      f' damaged or of another kind of model ({type(e).__name__}: {e}).'
+    ) from e
+
+
+def _read_file(path: pathlib.Path) -> weights_lib.Weights:
+  if path.name == artifact.WEIGHTS and artifact.is_artifact(path.parent):
+    return artifact.load(path.parent)
+  if path.suffix == '.safetensors' or files.is_safetensors(path):
+    return _read_safetensors(path)
+  return npz.read(path)
+
+
+def _read_folder(folder: pathlib.Path) -> weights_lib.Weights:
+  if artifact.is_artifact(folder):
+    return artifact.load(folder)
+  if step := orbax.find_step(folder):
+    return orbax.read(step)
+  config = files.read_json(folder / 'config.json')
+  if 'model_type' in config:
+    return huggingface.read(folder)
+  if 'architecture' in config:
+    return timm.read(folder)
+  return _read_safetensors(folder)
+
+
+def _read_safetensors(path: pathlib.Path) -> weights_lib.Weights:
+  names = files.safetensors_names(path)
+  if huggingface.is_names(names):
+    return huggingface.read(path)
+  if timm_names.is_names(names):
+    return timm.read(path)
+  if any('/' in name for name in names):
+    return npz.from_flat(files.read_safetensors(path), path)
+  raise errors.UserError(
+    f'{path} holds neither a ViT of transformers nor of timm: its'
+    f' {len(names)} arrays have names such as {", ".join(names[:3])}.'
+  )
