@@ -91,11 +91,11 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
     errors.UserError: if a file is missing or damaged, or they do not agree.
   """
   directory = pathlib.Path(directory)
-  config = _read_config(directory)
+  config, path = _read_config(directory), directory / WEIGHTS
   try:
     labels = files.read_lines(directory / LABELS)
     weights = weights_lib.Weights(
-      params=npz.read(directory / WEIGHTS).params,
+      params=npz.params_of(files.read_npz(path), path),
       model=config['model'],
       class_names=labels,
       image_shape=tuple(config['image_shape']),
@@ -117,7 +117,7 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
     raise errors.UserError(
       f'{directory} is not a whole artifact: {type(e).__name__}: {e}.'
     ) from e
-  weights_lib.check(weights, str(directory / WEIGHTS))
+  weights_lib.check(weights, str(path))
   return weights
 
 

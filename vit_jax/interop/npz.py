@@ -29,6 +29,26 @@ def from_flat(
   flat: Mapping[str, np.ndarray], path: pathlib.Path
 ) -> weights_lib.Weights:
   """Returns the weights that arrays named 'module/name' are."""
+  params = params_of(flat, path)
+  model, image_shape = infer.model_of(params, path.stem)
+  weights = weights_lib.Weights(
+    params=params,
+    model=model,
+    class_names=weights_lib.numbered_classes(params) if model else (),
+    image_shape=image_shape,
+  )
+  weights_lib.check(weights, str(path))
+  return weights
+
+
+def params_of(
+  flat: Mapping[str, np.ndarray], path: pathlib.Path
+) -> dict[str, Any]:
+  """Returns the parameters that arrays named 'module/name' are, unchecked.
+
+  Raises:
+    errors.UserError: if the names are those of no parameter tree.
+  """
   # big_vision saves the optimizer's state beside the parameters.
   prefix = 'params/'
   if any(name.startswith(prefix) for name in flat):
@@ -47,15 +67,7 @@ def from_flat(
   params = to_linen(weights_lib.unflatten(flat))
   if 'pos_embedding' in params and 'embedding' in params:
     params = _from_big_vision(params, path)
-  model, image_shape = infer.model_of(params, path.stem)
-  weights = weights_lib.Weights(
-    params=params,
-    model=model,
-    class_names=weights_lib.numbered_classes(params) if model else (),
-    image_shape=image_shape,
-  )
-  weights_lib.check(weights, str(path))
-  return weights
+  return params
 
 
 def to_linen(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The other way of `timm`: what its libraries can make, as they want it."""
+"""The other way of `timm`: weights as timm wants them."""
 
 from typing import Any
 
@@ -50,10 +50,11 @@ def export(
     'in_chans': channels,
   }
   ours = {
-    **{k: options[k] for k in ('num_heads',) if k in options},
     'layer_norm_epsilon': options.get('layer_norm_epsilon', timm.EPSILON),
     'exact_gelu': bool(options.get('exact_gelu')),
   }
+  if 'num_heads' in options:
+    ours['num_heads'] = options['num_heads']
   if not ours['exact_gelu'] and 'tokens_mlp_dim' not in weights.model:
     arguments['act_layer'] = 'gelu_tanh'
   elif not ours['exact_gelu']:
