@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 from absl import flags
 import jaxtyping
@@ -37,6 +38,10 @@ def golden_arrays(name: str) -> dict[str, np.ndarray]:
     return dict(arrays)
 
 
+# Where processes keep what they compiled: not in the home of who runs the tests.
+_CACHE = tempfile.TemporaryDirectory(prefix='vit_jax_tests_')
+
+
 def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
   """Starts `python -m args...` in the repository, with so many CPU devices.
 
@@ -50,6 +55,7 @@ def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
     | {
       'JAX_PLATFORMS': 'cpu',
       'PYTHONPATH': str(REPOSITORY),
+      'XDG_CACHE_HOME': _CACHE.name,
       'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
     }
     | environment,

@@ -192,7 +192,8 @@ def test_settings_reach_the_model():
   config.stochastic_depth_rate = 0.25
   config.layer_norm_epsilon = 1e-3
   config.exact_gelu = True
-  config.remat = True
+  config.remat = 'full'
+  config.scan_layers = True
   config.dtype = 'bfloat16'
   config.head_bias_init = -3.0
   model = build.model(config, num_classes=7)
@@ -200,7 +201,8 @@ def test_settings_reach_the_model():
     'stochastic_depth_rate': 0.25,
     'layer_norm_epsilon': 1e-3,
     'exact_gelu': True,
-    'remat': True,
+    'remat': 'full',
+    'scan_layers': True,
     'attention_dropout_rate': 0.0,
     'dropout_rate': 0.0,
     'mlp_dim': 128,

@@ -148,7 +148,7 @@ def test_mixer_trains_with_stochastic_depth_and_remat():
   io = golden_arrays('mixer.io.npz')
   plain = models.from_config(config, num_classes=10)
   changed = models.from_config(
-    config, num_classes=10, stochastic_depth_rate=0.9, remat=True
+    config, num_classes=10, stochastic_depth_rate=0.9, remat='full'
   )
 
   def outputs(model, train):

@@ -339,7 +339,7 @@ def test_released_files_are_looked_for(tmp_path):
     ('model.out_dim', (None, 12), r'images have width 16, those of texts 12'),
     ('model.image.classifier', 'unpooled', 'config.model.image.classifier is'),
     ('model.pp.max_len', 1, 'config.model.pp.max_len is 1, must be at least 2'),
-    ('remat', True, 'config.remat is True, but has no effect'),
+    ('remat', 'full', "config.remat is 'full', but has no effect"),
     ('temperature_init', 0.0, 'config.temperature_init is 0.0, must be from'),
   ],
 )

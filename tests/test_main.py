@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
+from vit_jax import loop
 from vit_jax import main
-from vit_jax import train
 
 
 def arguments(folder, workdir, *overrides):
@@ -90,7 +90,7 @@ def test_killed_runs_end_with_the_bits_of_an_unbroken_one(
 
   for name, number, steps, code in (
     ('killed', signal.SIGKILL, (1, 33, 61, 160), -signal.SIGKILL),
-    ('terminated', signal.SIGTERM, (7, 155), train.EXIT_PREEMPTED),
+    ('terminated', signal.SIGTERM, (7, 155), loop.EXIT_PREEMPTED),
   ):
     workdir = tmp_path / name
     codes = interrupted(image_folder, workdir, number, steps)

@@ -1,7 +1,6 @@
 """The training step equals the official one, on one device and on eight."""
 
 import functools
-import itertools
 import json
 
 from conftest import GOLDEN
@@ -19,14 +18,11 @@ from vit_jax import build
 from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import losses
-from vit_jax import metrics
 from vit_jax import models
 from vit_jax import optim
 from vit_jax import sharding
 from vit_jax import state as state_lib
-from vit_jax import train
 from vit_jax import update
-from vit_jax.configs import common
 
 CONFIG = golden_json('index.json')['vit_token']['config']
 
@@ -214,32 +210,6 @@ def test_the_best_is_kept_after_a_restart_too(tmp_path):
     saver.close()
   steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
   assert steps == {1, 6}
-
-
-def test_the_best_evaluation_is_saved_whenever_it_comes(tmp_path):
-  config = common.get_config()
-  config.total_steps = 20
-  config.eval_every = 5
-  config.keep_checkpoints = 1
-  accuracies = iter([0.2, 0.9, 0.4, 0.5])
-  state = state_lib.TrainState(jnp.array(0), {'w': jnp.ones(3)}, ())
-  saver = state_lib.Saver(tmp_path, keep=1)
-  train._loop(
-    config,
-    state,
-    step_fn=lambda state, batch, key: (
-      state.replace(step=state.step + 1),
-      {'train_loss': 1.0},
-    ),
-    eval_fn=lambda params: {'accuracy_test': next(accuracies)},
-    batches=itertools.repeat({}),
-    schedule=lambda step: 0.1,
-    saver=saver,
-    writer=metrics.Writer(tmp_path, 1),
-    progress=metrics.Progress(0, 20, 8, 1e9, None),
-  )
-  steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
-  assert steps == {10, 20}
 
 
 def test_what_a_kill_left_is_removed_but_not_by_readers(tmp_path):

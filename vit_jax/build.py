@@ -31,6 +31,7 @@ from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data import transforms
 from vit_jax.interop import files
+from vit_jax.models import blocks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,10 +224,11 @@ def _what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
     return known
   model = copy.deepcopy(dict(weights.model))
   tower = model.get('image', model)
-  blocks = tower.get('transformer') or tower
+  encoder = tower.get('transformer') or tower
   for name in ('layer_norm_epsilon', 'exact_gelu'):
-    if name in blocks:
-      known[name] = blocks.pop(name)
+    if name in encoder:
+      known[name] = encoder.pop(name)
+  tower.pop('dtype', None)  # config.dtype says.
   return {**known, 'model': model}
 
 
@@ -240,7 +242,10 @@ def initial_state(
 ) -> state_lib.TrainState:
   """Returns the state of step 0, with pretrained or random parameters."""
   if weights is not None:
-    params = _pretrained_params(config, like.params, image_shape, weights)
+    shapes = jax.eval_shape(blocks.unstack, like.params)
+    params = _pretrained_params(config, shapes, image_shape, weights)
+    if config.scan_layers:
+      params = blocks.stack(params)
   else:
     params = models.init_params(module, image_shape, config.seed)
   return new_state(params, tx, like)

@@ -10,6 +10,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
+from vit_jax import compilation_cache
 from vit_jax import errors
 
 
@@ -27,6 +28,7 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       logging.debug('Details:', exc_info=True)
       sys.exit(f'{_program()}: {e}')
 
+  compilation_cache.enable()
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().python_handler.addFilter(_is_ours)
   app.run(guarded, flags_parser=_parse_flags)

@@ -30,6 +30,9 @@ RULES = (  # First match wins; names are those of the official checkpoints.
   (r'', P()),
 )
 
+# Scanned blocks, whose arrays have the depth first: see `models.blocks`.
+_STACKED = re.compile(r'(encoderblock|MixerBlock)/')
+
 BATCH = P(('data', 'fsdp'))
 
 
@@ -69,6 +72,8 @@ def state_shardings(mesh: Mesh, state: Any) -> Any:
   def sharding(path: tuple[Any, ...], x: Any) -> NamedSharding:
     name = jax.tree_util.keystr(path, simple=True, separator='/')
     spec = next(spec for pattern, spec in RULES if re.search(pattern, name))
+    if _STACKED.search(name):
+      spec = P(None, *spec)
     # BERT's query, key and value kernels have no axis for the heads.
     axes = [
       axis if axis and size % mesh.shape[axis] == 0 else None
@@ -119,7 +124,10 @@ def data_shard(mesh: Mesh, batch_size: int) -> tuple[int, int]:
 def put_batches(
   batches: Iterable[dict[str, np.ndarray]], mesh: Mesh, batch_size: int
 ) -> Iterator[dict[str, jax.Array]]:
-  """Makes global arrays [batch_size, ...] of the parts that each host read."""
+  """Makes global arrays [batch_size, ...] of the parts that each host read.
+
+  The next batch is on its way to the devices before the last one is used.
+  """
   sharding = batch_sharding(mesh)
   rows = _rows(mesh, batch_size)[jax.process_index()]
   offsets = {row: i for i, row in enumerate(rows)}
@@ -134,8 +142,14 @@ def put_batches(
     shape = (batch_size, *x.shape[1:])
     return jax.make_array_from_callback(shape, sharding, part)
 
+  ahead = None
   for batch in batches:
-    yield jax.tree.map(put, batch)
+    placed = jax.tree.map(put, batch)
+    if ahead is not None:
+      yield ahead
+    ahead = placed
+  if ahead is not None:
+    yield ahead
 
 
 @contextlib.contextmanager

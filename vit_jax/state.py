@@ -102,6 +102,12 @@ class Saver:
     logging.info('Restored step %d from %s.', step, self._directory)
     return state
 
+  def __enter__(self) -> 'Saver':
+    return self
+
+  def __exit__(self, *unused_error) -> None:
+    self.close()
+
   def close(self) -> None:
     """Waits until all is saved."""
     self._manager.wait_until_finished()

@@ -1,11 +1,11 @@
-"""Training: the loop around `update.train_step`."""
+"""Training: what the loop needs, and what it leaves."""
 
 from collections.abc import Callable, Iterator
 import dataclasses
 import functools
+import itertools
 import json
 import pathlib
-import sys
 from typing import Any
 
 from absl import logging
@@ -13,17 +13,16 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array
 import ml_collections
-import numpy as np
 import optax
 
 from vit_jax import artifact
 from vit_jax import build
-from vit_jax import errors
 from vit_jax import evaluate
 from vit_jax import flops
+from vit_jax import loop
 from vit_jax import metrics as metrics_lib
 from vit_jax import models
-from vit_jax import preemption
+from vit_jax import profiler
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import update
@@ -32,11 +31,9 @@ from vit_jax.configs import common
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
 from vit_jax.interop import files
+from vit_jax.models import blocks
 
 Batch = dict[str, Array]
-
-# What a run that saved after SIGTERM exits with: 128 + 15, as shells have it.
-EXIT_PREEMPTED = 143
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,17 +124,19 @@ def train_and_evaluate(
   _describe(config, task, workdir, first_step)
 
   writer = metrics_lib.Writer(workdir, first_step + 1)
-  state, test_metrics = _loop(
-    config,
-    state,
-    _jit_step(task, mesh),
-    task.eval_fn,
-    _batches(config, task.data, mesh, first_step),
-    task.schedule,
-    saver,
-    writer,
-    _progress(config, task, first_step),
+  parts = loop.Parts(
+    step=_jit_step(task, mesh),
+    eval_fn=task.eval_fn,
+    batches=_batches(config, task.data, mesh, first_step),
+    schedule=task.schedule,
+    saver=saver,
+    writer=writer,
+    progress=_progress(config, task, first_step),
+    profile=profiler.Profile(
+      config.profile_steps, pathlib.Path(workdir) / 'profile'
+    ),
   )
+  state, test_metrics = loop.run(config, state, parts)
   if test_metrics is None and config.eval_every:  # The run had ended before.
     test_metrics = task.eval_fn(state.params)
   _finish(config, state, task, test_metrics, workdir)
@@ -153,64 +152,6 @@ def _jit_step(task: Task, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
     donate_argnums=0,
     out_shardings=(shardings, sharding.replicated(mesh)),
   )
-
-
-def _loop(
-  config, state, step_fn, eval_fn, batches, schedule, saver, writer, progress
-):
-  """Runs the remaining steps; returns the state and the last test metrics."""
-  key = jax.random.key(config.seed)
-  test_metrics, best = None, saver.best()
-  due = functools.partial(_due, last=config.total_steps)
-  try:
-    with preemption.Preemption() as preempted, progress:
-      for step in range(int(state.step) + 1, config.total_steps + 1):
-        state, metrics = step_fn(state, next(batches), key)
-        progress.update()
-        if due(step, config.progress_every):
-          metrics = _check_finite(metrics, step, saver)
-          metrics['lr'] = float(schedule(step - 1))
-          progress.show(metrics)
-          writer.write(step, {**metrics, **progress.speed()})
-        stop = preempted.requested(step)
-        save = stop or due(step, config.checkpoint_every)
-        new_metrics = None
-        # An evaluation could outlast the time that is left before a stop.
-        if due(step, config.eval_every) and not stop:
-          test_metrics = new_metrics = eval_fn(state.params)
-          writer.write(step, test_metrics)
-          accuracy = test_metrics[state_lib.BEST_METRIC]
-          save = save or (config.checkpoint_every > 0 and accuracy > best)
-          best = max(best, accuracy)
-          progress.reset()
-        if save:
-          _check_finite(metrics, step, saver)
-          saver.save(state, new_metrics)
-          progress.reset()
-        if stop:
-          logging.warning('Saved step %d: the same command goes on.', step)
-          sys.exit(EXIT_PREEMPTED)
-  finally:
-    saver.close()
-  return state, test_metrics
-
-
-def _due(step: int, every: int, *, last: int) -> bool:
-  return every > 0 and (step % every == 0 or step == last)
-
-
-def _check_finite(
-  metrics: dict[str, Any], step: int, saver: state_lib.Saver
-) -> dict[str, float]:
-  """Fetches metrics; raises `errors.UserError` if one is not a number."""
-  values = {k: float(v) for k, v in metrics.items()}
-  if not np.all(np.isfinite(list(values.values()))):
-    raise errors.UserError(
-      f'Training diverged: at step {step} {values}. The last good checkpoint is'
-      f' of step {saver.latest_step}. Try a lower config.base_lr, more'
-      f' config.warmup_steps or a smaller config.grad_norm_clip.'
-    )
-  return values
 
 
 def _describe(config, task, workdir, first_step) -> None:
@@ -241,7 +182,10 @@ def _batches(config, data, mesh, first_step) -> Iterator[Batch]:
     shard=sharding.data_shard(mesh, config.batch),
     **data.loader,
   )
-  return sharding.put_batches(batches, mesh, config.batch)
+  left = config.total_steps - first_step
+  return sharding.put_batches(
+    itertools.islice(batches, left), mesh, config.batch
+  )
 
 
 def _progress(config, task, first_step) -> metrics_lib.Progress:
@@ -257,7 +201,7 @@ def _progress(config, task, first_step) -> metrics_lib.Progress:
 def _finish(config, state, task, test_metrics, workdir) -> None:
   """Leaves the artifact."""
   data = task.data
-  params = artifact.to_numpy(state.params)
+  params = blocks.unstack(artifact.to_numpy(state.params))
   if data.train.skipped:
     logging.warning('%d training images were skipped.', len(data.train.skipped))
   if jax.process_index():
@@ -272,7 +216,7 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
     path,
     weights_lib.Weights(
       params=params,
-      model=common.model_kwargs(config),
+      model=common.saved_model(config),
       class_names=data.class_names,
       image_shape=data.image_shape,
       mean=tuple(config.pp.mean),

@@ -49,8 +49,14 @@ def _add_model(config: ml_collections.ConfigDict) -> None:
   config.adapt_patches = False
   # Of the computation: 'float32' or 'bfloat16'. Parameters are float32 always.
   config.dtype = 'float32'
-  # Compute activations again in the backward pass: less memory, more time.
-  config.remat = False
+  # Compute activations again in the backward pass, which takes less memory and
+  # more time: '' nothing, 'full' all of a block; with 'dots_saveable' and
+  # 'dots_with_no_batch_dims_saveable' products are kept, all or those with
+  # weights.
+  config.remat = ''
+  # One program for all blocks, their parameters stacked: deep models compile
+  # faster. Combine it with `remat`.
+  config.scan_layers = False
   # Probability of dropping a residual branch of the last block.
   config.stochastic_depth_rate = 0.0
   # None: as the pretrained weights want it; without any, 1e-6 and the tanh
@@ -145,6 +151,8 @@ def _add_events(config: ml_collections.ConfigDict) -> None:
   config.progress_every = 10
   config.eval_every = 100
   config.checkpoint_every = 1_000
+  # (first, last) steps of which a trace is written to workdir/profile; () none.
+  config.profile_steps = ()
   # How many of the newest checkpoints are kept, besides the best one.
   config.keep_checkpoints = 2
 
@@ -260,6 +268,7 @@ def model_kwargs(config: ml_collections.ConfigDict) -> dict[str, Any]:
     'layer_norm_epsilon': config.layer_norm_epsilon,
     'exact_gelu': config.exact_gelu,
     'remat': config.remat,
+    'scan_layers': config.scan_layers,
   }
   common = {'head_bias_init': config.head_bias_init, 'dtype': config.dtype}
   if 'tokens_mlp_dim' in kwargs:  # A Mixer has no module between it and blocks.
@@ -275,6 +284,16 @@ def model_kwargs(config: ml_collections.ConfigDict) -> dict[str, Any]:
     'temperature_init': math.log(config.temperature_init),
     'bias_init': config.bias_init if config.loss == 'sigmoid' else None,
   }
+
+
+def saved_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns `model_kwargs` of a trained model: what it is, not how it learned."""
+  kwargs = model_kwargs(config)
+  tower = kwargs.get('image', kwargs)
+  for name in ('stochastic_depth_rate', 'remat', 'scan_layers'):
+    (tower.get('transformer') or tower).pop(name, None)
+  tower.pop('head_bias_init')
+  return kwargs
 
 
 def image_size(config: ml_collections.ConfigDict) -> tuple[int, int]:

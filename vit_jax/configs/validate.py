@@ -12,6 +12,7 @@ from vit_jax.configs import models
 _CHOICES = {
   'trainer': ('train', 'contrastive', 'evaluate'),
   'dtype': ('float32', 'bfloat16'),
+  'remat': ('', 'full', 'dots_saveable', 'dots_with_no_batch_dims_saveable'),
   'decay_type': ('cosine', 'linear'),
   'optimizer': ('sgd', 'adamw'),
   'optim_dtype': ('bfloat16', 'float32'),
@@ -23,6 +24,13 @@ _CHOICES = {
 
 # None until the pretrained weights are read.
 _WITH_WEIGHTS = ('layer_norm_epsilon',)
+
+_NOT_OF_LIT = (
+  'stochastic_depth_rate',
+  'head_bias_init',
+  'remat',
+  'scan_layers',
+)
 
 _MIXER_SIZES = (
   'hidden_dim',
@@ -106,6 +114,12 @@ def _validate_steps(config: ml_collections.ConfigDict) -> None:
     raise errors.UserError(
       f'config.accum_steps is {config.accum_steps}, must divide config.batch,'
       f' {config.batch}.'
+    )
+  steps = config.profile_steps
+  if steps and not (len(steps) == 2 and 1 <= steps[0] <= steps[1]):
+    raise errors.UserError(
+      f'config.profile_steps is {steps}, must be (first, last), two steps from 1'
+      f' on, or () for no trace.'
     )
 
 
@@ -193,10 +207,10 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
       f'config.accum_steps is {config.accum_steps}, must be 1: the texts of a'
       f' part of the batch would be compared with fewer images.'
     )
-  for name in ('stochastic_depth_rate', 'head_bias_init', 'remat'):
+  for name in _NOT_OF_LIT:
     if config[name]:
       raise errors.UserError(
-        f'config.{name} is {config[name]}, but has no effect in LiT models.'
+        f'config.{name} is {config[name]!r}, but has no effect in LiT models.'
       )
   image_dim, text_dim = model.out_dim
   width = image_dim or model.image.hidden_size

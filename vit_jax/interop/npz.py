@@ -12,6 +12,7 @@ from vit_jax import errors
 from vit_jax import weights as weights_lib
 from vit_jax.interop import files
 from vit_jax.interop import infer
+from vit_jax.models import blocks
 
 _GROUP_NORM = re.compile(r'gn(\d+|_root|_proj)')
 
@@ -106,13 +107,8 @@ def _from_big_vision(
       f'{path} pools by attention (big_vision, pool_type=map), which no model'
       f' here does.'
     )
-  encoder = dict(params['Transformer'])
-  if 'encoderblock' in encoder:  # Its scan=True stacks the blocks.
-    stacked = weights_lib.flatten(encoder.pop('encoderblock'))
-    depth = len(next(iter(stacked.values())))
-    for i in range(depth):
-      block = {name: x[i] for name, x in stacked.items()}
-      encoder[f'encoderblock_{i}'] = weights_lib.unflatten(block)
+  # Its scan=True stacks the blocks.
+  encoder = blocks.unstack(params['Transformer'])
   posemb = params['pos_embedding']
   if 'cls' in params:
     posemb = with_class_token(posemb)

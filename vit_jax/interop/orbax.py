@@ -11,6 +11,7 @@ from vit_jax import errors
 from vit_jax import weights as weights_lib
 from vit_jax.configs import common
 from vit_jax.interop import files
+from vit_jax.models import blocks
 
 
 def find_step(path: pathlib.Path) -> pathlib.Path | None:
@@ -44,7 +45,7 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
       f'{workdir / "config.json"} is missing, which says what {step} is of.'
     )
   try:
-    params = _restore_params(step.resolve() / 'default')
+    params = blocks.unstack(_restore_params(step.resolve() / 'default'))
   except (OSError, ValueError, KeyError, TypeError) as e:
     reason = str(e).strip().split('\n')[0]
     raise errors.UserError(f'{step} is no whole checkpoint: {reason}') from e
@@ -56,7 +57,7 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
     settings = ml_collections.ConfigDict(config)
     weights = weights_lib.Weights(
       params=params,
-      model=common.model_kwargs(settings),
+      model=common.saved_model(settings),
       class_names=class_names,
       image_shape=(
         *common.image_size(settings),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vit_jax.configs import models as model_configs
+from vit_jax.models import blocks
 from vit_jax.models.lit import LitModel
 from vit_jax.models.lit import similarities
 from vit_jax.models.mixer import MlpMixer
@@ -85,11 +86,24 @@ def init_params(
 ) -> dict[str, Any]:
   """Returns freshly initialised parameters for images [H, W, C].
 
-  Not jitted on purpose: compiling all the initialisers in one program takes
-  longer than running them one by one.
+  They are the same numbers whether the model scans its blocks or not. Not
+  jitted on purpose: compiling all the initialisers in one program takes longer
+  than running them one by one.
   """
   inputs = example_inputs(model, image_shape)
-  return model.init(jax.random.key(seed), **inputs, train=False)['params']
+  plain = _unrolled(model)
+  params = plain.init(jax.random.key(seed), **inputs, train=False)['params']
+  return params if plain is model else blocks.stack(params)
+
+
+def _unrolled(model: nn.Module) -> nn.Module:
+  """Returns a model with a tree of parameters for each block."""
+  if getattr(model, 'scan_layers', False):
+    return model.clone(scan_layers=False)
+  transformer = getattr(model, 'transformer', None) or {}
+  if transformer.get('scan_layers'):
+    return model.clone(transformer={**transformer, 'scan_layers': False})
+  return model
 
 
 def parameter_table(params: Mapping[str, Any]) -> str:

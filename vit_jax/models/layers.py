@@ -13,6 +13,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+from jax import ad_checkpoint
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 import numpy as np
@@ -29,6 +30,11 @@ def activation_dtype(dtype: Any) -> Any:
   if dtype == jnp.bfloat16 and jax.default_backend() == 'cpu':
     return jnp.dtype(jnp.float32)
   return dtype
+
+
+def _activation(y: Array, dtype: Any, name: str = 'dense') -> Array:
+  """Casts the result of a product; `remat` may keep it, by this name."""
+  return ad_checkpoint.checkpoint_name(y.astype(activation_dtype(dtype)), name)
 
 
 def einsum(spec: str, x: ArrayLike, y: ArrayLike, dtype: Any) -> Array:
@@ -101,7 +107,7 @@ class Dense(nn.Module):
     )
     bias = self.param('bias', self.bias_init, (self.features,))
     y = einsum('bmk,kf->bmf', x, kernel, self.dtype) + bias
-    return y.astype(activation_dtype(self.dtype))
+    return _activation(y, self.dtype)
 
 
 class LayerNorm(nn.Module):
@@ -219,20 +225,20 @@ class MultiHeadDotProductAttention(nn.Module):
     def project(name: str) -> Float[Array, 'B L N H']:
       kernel, bias = Projection((width,), split, self.kernel_init, name=name)()
       y = einsum('bld,de->ble', x, kernel, self.dtype) + bias
-      y = y.astype(activation_dtype(self.dtype))
-      return y.reshape(*x.shape[:2], *split)
+      return _activation(y, self.dtype).reshape(*x.shape[:2], *split)
 
     query, key, value = (project(name) for name in ('query', 'key', 'value'))
     query = query / np.sqrt(split[1]).astype(query.dtype)
     logits = einsum('blnh,bmnh->bnlm', query, key, self.dtype)
-    weights = jax.nn.softmax(logits.astype(jnp.float32))
+    logits = ad_checkpoint.checkpoint_name(logits, 'attention')
+    weights = jax.nn.softmax(logits)
     self.sow('intermediates', 'attention_weights', weights)
     if self.dropout_rate and not deterministic:
       keep = 1.0 - self.dropout_rate
       kept = jax.random.bernoulli(self.make_rng('dropout'), keep, weights.shape)
       weights = weights * (kept / keep)
     y = einsum('bnlm,bmnh->blnh', weights, value, self.dtype)
-    y = y.astype(activation_dtype(self.dtype)).reshape(x.shape)
+    y = _activation(y, self.dtype, 'attention').reshape(x.shape)
     kernel, bias = Projection(split, (width,), self.kernel_init, name='out')()
     y = einsum('bld,de->ble', y, kernel, self.dtype) + bias
-    return y.astype(activation_dtype(self.dtype))
+    return _activation(y, self.dtype)

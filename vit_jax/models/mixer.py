@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
+from vit_jax.models import blocks
 from vit_jax.models.layers import Dense
 from vit_jax.models.layers import LayerNorm
 from vit_jax.models.layers import PatchEmbedding
@@ -34,17 +35,20 @@ class MixerBlock(nn.Module):
 
   tokens_mlp_dim: int
   channels_mlp_dim: int
-  stochastic_depth_rate: float = 0.0
   layer_norm_epsilon: float = 1e-6
   exact_gelu: bool = False
   dtype: Any = jnp.float32
 
-  def _drop_branch(self, y: Tokens, deterministic: bool) -> Tokens:
-    drop = nn.Dropout(self.stochastic_depth_rate, broadcast_dims=(1, 2))
-    return drop(y, deterministic=deterministic)
-
   @nn.compact
-  def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
+  def __call__(
+    self, x: Tokens, stochastic_depth_rate: Any = None, *, deterministic: bool
+  ) -> Tokens:
+    drop_branch = functools.partial(
+      blocks.drop_branch,
+      self,
+      rate=stochastic_depth_rate,
+      deterministic=deterministic,
+    )
     layer_norm = functools.partial(
       LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
     )
@@ -53,9 +57,9 @@ class MixerBlock(nn.Module):
     )
     y = layer_norm()(x).swapaxes(1, 2)
     y = mlp(self.tokens_mlp_dim, name='token_mixing')(y).swapaxes(1, 2)
-    x = x + self._drop_branch(y, deterministic)
+    x = x + drop_branch(y)
     y = mlp(self.channels_mlp_dim, name='channel_mixing')(layer_norm()(x))
-    return x + self._drop_branch(y, deterministic)
+    return x + drop_branch(y)
 
 
 class MlpMixer(nn.Module):
@@ -71,10 +75,11 @@ class MlpMixer(nn.Module):
     hidden_dim: width D of the tokens.
     tokens_mlp_dim: hidden width of the MLP across tokens.
     channels_mlp_dim: hidden width of the MLP across channels.
-    stochastic_depth_rate: of the last block, growing linearly from 0.
+    stochastic_depth_rate: of the last block, as in `blocks.apply_blocks`.
     layer_norm_epsilon: 1e-6 in the released models.
     exact_gelu: whether not to use the tanh approximation.
-    remat: whether to compute each block again in the backward pass.
+    remat: as in `blocks.apply_blocks`.
+    scan_layers: likewise `scan`.
     head_bias_init: first value of the biases of the head.
     dtype: of the computation; parameters and logits are float32 always.
     model_name: for the reader only.
@@ -89,7 +94,8 @@ class MlpMixer(nn.Module):
   stochastic_depth_rate: float = 0.0
   layer_norm_epsilon: float = 1e-6
   exact_gelu: bool = False
-  remat: bool = False
+  remat: str = ''
+  scan_layers: bool = False
   head_bias_init: float = 0.0
   dtype: Any = jnp.float32
   model_name: str | None = None
@@ -106,24 +112,24 @@ class MlpMixer(nn.Module):
       name='stem',
     )(self._pad(jnp.asarray(inputs)))
 
-    def apply_block(block: nn.Module, x: Tokens) -> Tokens:
-      return block(x, deterministic=not train)
-
-    if self.remat:
-      apply_block = nn.remat(apply_block)
-    for i in range(self.num_blocks):
-      block = MixerBlock(
-        tokens_mlp_dim=self.tokens_mlp_dim,
-        channels_mlp_dim=self.channels_mlp_dim,
-        stochastic_depth_rate=(
-          self.stochastic_depth_rate * i / max(self.num_blocks - 1, 1)
-        ),
-        layer_norm_epsilon=self.layer_norm_epsilon,
-        exact_gelu=self.exact_gelu,
-        dtype=self.dtype,
-        name=f'MixerBlock_{i}',
-      )
-      x = apply_block(block, x)
+    make_block = functools.partial(
+      MixerBlock,
+      self.tokens_mlp_dim,
+      self.channels_mlp_dim,
+      layer_norm_epsilon=self.layer_norm_epsilon,
+      exact_gelu=self.exact_gelu,
+      dtype=self.dtype,
+    )
+    x = blocks.apply_blocks(
+      lambda name: make_block(name=name),
+      'MixerBlock',
+      x,
+      depth=self.num_blocks,
+      stochastic_depth_rate=self.stochastic_depth_rate,
+      deterministic=not train,
+      remat=self.remat,
+      scan=self.scan_layers,
+    )
     x = LayerNorm(epsilon=self.layer_norm_epsilon, name='pre_head_layer_norm')(
       x
     )

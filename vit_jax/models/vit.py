@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
 from vit_jax.configs import models as model_configs
+from vit_jax.models import blocks
 from vit_jax.models import resnet as resnet_lib
 from vit_jax.models.layers import Dense
 from vit_jax.models.layers import LayerNorm
@@ -59,32 +60,30 @@ class MlpBlock(nn.Module):
 
 
 class Encoder1DBlock(nn.Module):
-  """Self-attention and MLP, each after LayerNorm, with residuals (Eq. 2, 3).
-
-  `stochastic_depth_rate` is the probability of leaving a residual branch out
-  for one image of the batch (arXiv:1603.09382), the others scaled up.
-  """
+  """Self-attention and MLP, each after LayerNorm, with residuals (Eq. 2, 3)."""
 
   mlp_dim: int
   num_heads: int
   dropout_rate: float = 0.1
   attention_dropout_rate: float = 0.1
-  stochastic_depth_rate: float = 0.0
   layer_norm_epsilon: float = 1e-6
   exact_gelu: bool = False
   dtype: Any = jnp.float32
 
-  def _drop_branch(self, y: Tokens, name: str, deterministic: bool) -> Tokens:
-    if not self.stochastic_depth_rate:
-      return y
-    # Named, so that the numbers of the other Dropout modules stay official.
-    drop = nn.Dropout(
-      self.stochastic_depth_rate, broadcast_dims=(1, 2), name=name
-    )
-    return drop(y, deterministic=deterministic)
-
   @nn.compact
-  def __call__(self, inputs: Tokens, *, deterministic: bool) -> Tokens:
+  def __call__(
+    self,
+    inputs: Tokens,
+    stochastic_depth_rate: Any = None,
+    *,
+    deterministic: bool,
+  ) -> Tokens:
+    drop_branch = functools.partial(
+      blocks.drop_branch,
+      self,
+      rate=stochastic_depth_rate,
+      deterministic=deterministic,
+    )
     layer_norm = functools.partial(
       LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
     )
@@ -96,7 +95,7 @@ class Encoder1DBlock(nn.Module):
       dtype=self.dtype,
     )(y, deterministic=deterministic)
     y = nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
-    x = inputs + self._drop_branch(y, 'drop_attention', deterministic)
+    x = inputs + drop_branch(y)
 
     y = layer_norm()(x)
     y = MlpBlock(
@@ -105,16 +104,14 @@ class Encoder1DBlock(nn.Module):
       exact_gelu=self.exact_gelu,
       dtype=self.dtype,
     )(y, deterministic=deterministic)
-    return x + self._drop_branch(y, 'drop_mlp', deterministic)
+    return x + drop_branch(y)
 
 
 class Encoder(nn.Module):
   """Position embeddings, `num_layers` blocks and a last LayerNorm (Eq. 1-4).
 
-  Without `final_norm` the last LayerNorm is left out.
-  With `remat` the backward pass computes each block again instead of keeping
-  its activations. The rate of stochastic depth grows linearly with depth, from
-  0 in the first block to `stochastic_depth_rate` in the last.
+  Without `final_norm` the last LayerNorm is left out. `remat`, `scan_layers`
+  and `stochastic_depth_rate` are those of `blocks.apply_blocks`.
   """
 
   num_layers: int
@@ -127,7 +124,8 @@ class Encoder(nn.Module):
   stochastic_depth_rate: float = 0.0
   layer_norm_epsilon: float = 1e-6
   exact_gelu: bool = False
-  remat: bool = False
+  remat: str = ''
+  scan_layers: bool = False
   dtype: Any = jnp.float32
 
   @nn.compact
@@ -136,26 +134,26 @@ class Encoder(nn.Module):
       x = AddPositionEmbs(name='posembed_input')(x)
       x = nn.Dropout(self.dropout_rate)(x, deterministic=not train)
 
-    def apply_block(block: nn.Module, x: Tokens) -> Tokens:
-      return block(x, deterministic=not train)
-
-    if self.remat:
-      apply_block = nn.remat(apply_block)
-    for i in range(self.num_layers):
-      block = Encoder1DBlock(
-        mlp_dim=self.mlp_dim,
-        num_heads=self.num_heads,
-        dropout_rate=self.dropout_rate,
-        attention_dropout_rate=self.attention_dropout_rate,
-        stochastic_depth_rate=(
-          self.stochastic_depth_rate * i / max(self.num_layers - 1, 1)
-        ),
-        layer_norm_epsilon=self.layer_norm_epsilon,
-        exact_gelu=self.exact_gelu,
-        dtype=self.dtype,
-        name=f'encoderblock_{i}',
-      )
-      x = apply_block(block, x)
+    make_block = functools.partial(
+      Encoder1DBlock,
+      self.mlp_dim,
+      self.num_heads,
+      dropout_rate=self.dropout_rate,
+      attention_dropout_rate=self.attention_dropout_rate,
+      layer_norm_epsilon=self.layer_norm_epsilon,
+      exact_gelu=self.exact_gelu,
+      dtype=self.dtype,
+    )
+    x = blocks.apply_blocks(
+      lambda name: make_block(name=name),
+      'encoderblock',
+      x,
+      depth=self.num_layers,
+      stochastic_depth_rate=self.stochastic_depth_rate,
+      deterministic=not train,
+      remat=self.remat,
+      scan=self.scan_layers,
+    )
     if not self.final_norm:
       return x
     return LayerNorm(

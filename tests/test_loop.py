@@ -1,0 +1,161 @@
+"""What happens between steps, and when."""
+
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import tiny
+from vit_jax import checkpoint
+from vit_jax import errors
+from vit_jax import loop
+from vit_jax import metrics
+from vit_jax import profiler
+from vit_jax import sharding
+from vit_jax import state as state_lib
+from vit_jax import train
+from vit_jax.configs import common
+from vit_jax.configs import validate
+
+
+def run(tmp_path, step=None, accuracies=(), **settings):
+  """Runs a loop whose steps only count."""
+  config = common.get_config()
+  config.update({'total_steps': 20, 'eval_every': 0} | settings)
+  accuracies = iter(accuracies)
+
+  def count(state, batch, key):
+    return state.replace(step=state.step + 1), {'train_loss': jnp.array(1.0)}
+
+  parts = loop.Parts(
+    step=step or count,
+    eval_fn=lambda params: {'accuracy_test': next(accuracies)},
+    batches=itertools.repeat({}),
+    schedule=lambda step: 0.1,
+    saver=state_lib.Saver(tmp_path, keep=1),
+    writer=metrics.Writer(tmp_path, 1),
+    progress=metrics.Progress(0, 20, 8, 1e9, None),
+    profile=profiler.Profile(config.profile_steps, tmp_path / 'profile'),
+  )
+  state = state_lib.TrainState(jnp.array(0), {'w': jnp.ones(3)}, ())
+  return loop.run(config, state, parts)
+
+
+def rows(tmp_path):
+  lines = (tmp_path / 'metrics.jsonl').read_text().splitlines()
+  return [json.loads(line) for line in lines]
+
+
+def test_the_best_evaluation_is_saved_whenever_it_comes(tmp_path):
+  run(tmp_path, accuracies=[0.2, 0.9, 0.4, 0.5], eval_every=5)
+  steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
+  assert steps == {10, 20}
+
+
+def test_metrics_are_fetched_one_interval_late_but_all_of_them(tmp_path):
+  written = {}
+
+  def step(state, batch, key):
+    path = tmp_path / 'metrics.jsonl'
+    number = int(state.step) + 1
+    written[number] = rows(tmp_path) if path.exists() else []
+    value = jnp.array(float(number))
+    return state.replace(step=state.step + 1), {'train_loss': value}
+
+  run(tmp_path, step=step, progress_every=5, checkpoint_every=11)
+  last = lambda number: [row['step'] for row in written[number]][-1:]
+  # Those of step 5 at step 10; a checkpoint has all that came before it.
+  assert [last(n) for n in (10, 11, 12, 16)] == [[], [5], [10], [10]]
+  assert [(row['step'], row['train_loss']) for row in rows(tmp_path)] == [
+    (5, 5.0),
+    (10, 10.0),
+    (15, 15.0),
+    (20, 20.0),
+  ]
+
+
+@pytest.mark.parametrize('progress_every', [1, 0])
+def test_what_diverged_is_not_saved(tmp_path, progress_every):
+  def step(state, batch, key):
+    value = jnp.where(state.step >= 6, jnp.nan, 1.0)
+    return state.replace(step=state.step + 1), {'train_loss': value}
+
+  with pytest.raises(errors.UserError, match='good checkpoint is of step 5'):
+    run(tmp_path, step=step, progress_every=progress_every, checkpoint_every=5)
+  assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['5']
+
+
+@pytest.mark.parametrize('last', [3, 99])
+def test_a_trace_of_some_steps(tmp_path, last):
+  run(tmp_path, profile_steps=(2, last), total_steps=4)
+  (folder,) = (tmp_path / 'profile' / 'plugins' / 'profile').iterdir()
+  names = {p.name for p in folder.iterdir()}
+  assert 'perfetto_trace.json.gz' in names
+  (trace,) = folder.glob('*.xplane.pb')
+  assert b'train' in trace.read_bytes()
+
+
+@pytest.mark.parametrize('steps', [(3,), (0, 3), (5, 4)])
+def test_steps_that_cannot_be_profiled(steps):
+  config = tiny.get_config('images')
+  config.profile_steps = steps
+  with pytest.raises(errors.UserError, match='config.profile_steps is'):
+    validate.validate(config)
+
+
+def test_a_batch_is_placed_before_the_last_one_is_used():
+  read = []
+
+  def batches():
+    for i in range(4):
+      read.append(i)
+      yield {'x': np.full((2, 1), i)}
+
+  mesh = sharding.make_mesh()
+  placed = sharding.put_batches(batches(), mesh, 2)
+  assert int(next(placed)['x'][0, 0]) == 0
+  assert read == [0, 1]
+  assert [int(batch['x'][0, 0]) for batch in placed] == [1, 2, 3]
+
+
+def test_a_scanned_run_ends_as_an_unrolled_one(image_folder, tmp_path):
+  def train_tiny(name, **settings):
+    config = tiny.get_config(str(image_folder))
+    config.model.transformer.dropout_rate = 0.0
+    config.update(
+      {'total_steps': 4, 'warmup_steps': 1, 'optimizer': 'sgd'}
+      | {'stochastic_depth_rate': 0.0}
+      | settings
+    )
+    workdir = tmp_path / name
+    workdir.mkdir()
+    state = train.train_and_evaluate(config, str(workdir))
+    return state, checkpoint.read(workdir / 'artifact'), workdir
+
+  _, want, _ = train_tiny('plain')
+  state, got, workdir = train_tiny('scan', scan_layers=True, remat='full')
+  assert 'encoderblock' in state.params['Transformer']
+  assert not {'scan_layers', 'remat'} & set(got.model['transformer'])
+  read = checkpoint.read(workdir)  # Of the checkpoint, not of the artifact.
+  for params in (got.params, read.params):
+    jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+      params,
+      want.params,
+    )
+  # Fine-tuning from it is free to scan or not, and to drop branches.
+  start = str(workdir / 'artifact')
+  _, tuned, _ = train_tiny(
+    'tuned',
+    pretrained=start,
+    scan_layers=True,
+    base_lr=1e-9,
+  )
+  np.testing.assert_allclose(
+    tuned.params['Transformer']['encoderblock_1']['LayerNorm_0']['scale'],
+    got.params['Transformer']['encoderblock_1']['LayerNorm_0']['scale'],
+    atol=1e-6,
+  )

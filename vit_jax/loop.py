@@ -1,0 +1,154 @@
+"""The training loop: steps, and what happens between them."""
+
+from collections.abc import Callable, Iterator
+import dataclasses
+import functools
+import sys
+from typing import Any
+
+from absl import logging
+import jax
+from jaxtyping import Array
+import ml_collections
+import numpy as np
+import optax
+
+from vit_jax import errors
+from vit_jax import metrics as metrics_lib
+from vit_jax import preemption
+from vit_jax import profiler
+from vit_jax import state as state_lib
+
+Metrics = dict[str, int | float]
+
+# What a run that saved after SIGTERM exits with: 128 + 15, as shells have it.
+EXIT_PREEMPTED = 143
+
+
+class Reports:
+  """Writes the metrics of training when they are there: one interval late.
+
+  Fetching those of the last step would let the device wait for the host.
+  """
+
+  def __init__(
+    self,
+    writer: metrics_lib.Writer,
+    progress: metrics_lib.Progress,
+    schedule: optax.Schedule,
+    saver: state_lib.Saver,
+  ):
+    self._writer, self._progress = writer, progress
+    self._schedule, self._saver = schedule, saver
+    self._pending: tuple[int, dict[str, Any], Metrics] | None = None
+
+  def add(self, step: int, metrics: dict[str, Any]) -> None:
+    """Takes metrics that may not be computed yet; writes the last ones."""
+    speed = self._progress.speed()
+    self.flush()
+    self._pending = (step, metrics, speed)
+
+  def flush(self) -> None:
+    """Writes what is left to write."""
+    if self._pending is None:
+      return
+    (step, metrics, speed), self._pending = self._pending, None
+    values = self.check_finite(step, metrics)
+    values['lr'] = float(self._schedule(step - 1))
+    self._progress.show(values)
+    self._writer.write(step, {**values, **speed})
+
+  def check_finite(self, step: int, metrics: dict[str, Any]) -> Metrics:
+    """Fetches metrics; raises `errors.UserError` if one is not a number."""
+    values = {k: float(v) for k, v in metrics.items()}
+    if not np.all(np.isfinite(list(values.values()))):
+      raise errors.UserError(
+        f'Training diverged: at step {step} {values}. The last good checkpoint'
+        f' is of step {self._saver.latest_step}. Try a lower config.base_lr,'
+        f' more config.warmup_steps or a smaller config.grad_norm_clip.'
+      )
+    return values
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+  """What the loop works with.
+
+  Attributes:
+    step: (state, batch, key) to the next state and metrics; consumes the state.
+    eval_fn: parameters to metrics, `state.BEST_METRIC` among them.
+    batches: of the steps to come.
+    schedule: learning rate by step.
+    saver: of checkpoints.
+    writer: of metrics.
+    progress: bar and speed.
+    profile: of the steps to be profiled.
+  """
+
+  step: Callable[..., tuple[state_lib.TrainState, dict[str, Array]]]
+  eval_fn: Callable[[Any], Metrics]
+  batches: Iterator[dict[str, Array]]
+  schedule: optax.Schedule
+  saver: state_lib.Saver
+  writer: metrics_lib.Writer
+  progress: metrics_lib.Progress
+  profile: profiler.Profile
+
+
+def run(
+  config: ml_collections.ConfigDict, state: state_lib.TrainState, parts: Parts
+) -> tuple[state_lib.TrainState, Metrics | None]:
+  """Runs the remaining steps; returns the state and the last test metrics.
+
+  Raises:
+    errors.UserError: if the loss is not finite.
+    SystemExit: after SIGTERM, the state being saved.
+  """
+  reports = Reports(parts.writer, parts.progress, parts.schedule, parts.saver)
+  key = jax.random.key(config.seed)
+  test_metrics, best = None, parts.saver.best()
+  due = functools.partial(_due, last=config.total_steps)
+  with (
+    parts.saver,
+    parts.progress,
+    parts.profile,
+    preemption.Preemption() as preempted,
+  ):
+    previous = None
+    for step in range(int(state.step) + 1, config.total_steps + 1):
+      parts.profile.before(step)
+      with jax.profiler.StepTraceAnnotation('train', step_num=step):
+        state, metrics = parts.step(state, next(parts.batches), key)
+      # One step waits for another at most, so that batches do not pile up.
+      jax.block_until_ready(previous)
+      previous = metrics
+      parts.profile.after(step, metrics)
+      parts.progress.update()
+      if due(step, config.progress_every):
+        reports.add(step, metrics)
+      stop = preempted.requested(step)
+      save = stop or due(step, config.checkpoint_every)
+      new_metrics = None
+      # An evaluation could outlast the time that is left before a stop.
+      if due(step, config.eval_every) and not stop:
+        reports.flush()
+        test_metrics = new_metrics = parts.eval_fn(state.params)
+        parts.writer.write(step, test_metrics)
+        accuracy = test_metrics[state_lib.BEST_METRIC]
+        save = save or (config.checkpoint_every > 0 and accuracy > best)
+        best = max(best, accuracy)
+        parts.progress.reset()
+      if save:
+        reports.flush()
+        reports.check_finite(step, metrics)
+        parts.saver.save(state, new_metrics)
+        parts.progress.reset()
+      if stop:
+        logging.warning('Saved step %d: the same command goes on.', step)
+        sys.exit(EXIT_PREEMPTED)
+    reports.flush()
+  return state, test_metrics
+
+
+def _due(step: int, every: int, *, last: int) -> bool:
+  return every > 0 and (step % every == 0 or step == last)

@@ -1,0 +1,46 @@
+"""A trace of some training steps, which TensorBoard and Perfetto open."""
+
+from collections.abc import Sequence
+import os
+from typing import Any
+
+from absl import logging
+import jax
+
+
+class Profile:
+  """Records from the first to the last of `steps`, both included.
+
+  Leaves `plugins/profile/<time>/` with `*.xplane.pb` for TensorBoard's profile
+  plugin and `perfetto_trace.json.gz` for ui.perfetto.dev.
+  """
+
+  def __init__(self, steps: Sequence[int], folder: os.PathLike | str):
+    """Takes (first, last), or () for none, and where the trace goes."""
+    self._first, self._last = steps or (0, 0)
+    self._folder = os.fspath(folder)
+    self._running = False
+
+  def __enter__(self) -> 'Profile':
+    return self
+
+  def __exit__(self, *unused_error) -> None:
+    self._stop()
+
+  def before(self, step: int) -> None:
+    """Starts to record where it is time to."""
+    if not self._running and self._first <= step <= self._last:
+      jax.profiler.start_trace(self._folder, create_perfetto_trace=True)
+      self._running = True
+
+  def after(self, step: int, results: Any) -> None:
+    """Waits for the results of the last step and writes the trace."""
+    if step == self._last:
+      jax.block_until_ready(results)
+      self._stop()
+
+  def _stop(self) -> None:
+    if self._running:
+      self._running = False
+      jax.profiler.stop_trace()
+      logging.info('A trace of training steps is in %s.', self._folder)
