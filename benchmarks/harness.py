@@ -32,7 +32,9 @@ class Case:
   resolution: int
   batch: int
   dtype: str
-  remat: bool = False
+  remat: str = ''
+  scan_layers: bool = False
+  attention: str = 'xla'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,9 @@ def define_flags() -> None:
   flags.DEFINE_list(
     'against', [], 'Peers that are installed: official, timm, transformers.'
   )
-  flags.DEFINE_bool('remat', False, 'Recompute activations (vit_jax only).')
+  flags.DEFINE_list('remat', [''], 'As config.remat; of vit_jax alone.')
+  flags.DEFINE_list('scan_layers', ['false'], 'Likewise config.scan_layers.')
+  flags.DEFINE_list('attention', ['xla'], 'Likewise config.attention.')
   flags.DEFINE_integer('steps', 5, 'Measured steps of each.')
   flags.DEFINE_string('json', None, 'File for the numbers.')
 
@@ -62,16 +66,19 @@ def define_flags() -> None:
 def cases() -> list[Case]:
   """Returns the cases that the flags say."""
   options = flags.FLAGS
-  return [
-    Case(library, variant, int(resolution), int(batch), dtype, options.remat)
-    for variant, resolution, batch, dtype, library in itertools.product(
-      options.variant,
-      options.resolution,
-      options.batch,
-      options.dtype,
-      ['vit_jax', *options.against],
-    )
-  ]
+  chosen = []
+  for variant, resolution, batch, dtype in itertools.product(
+    options.variant, options.resolution, options.batch, options.dtype
+  ):
+    what = (variant, int(resolution), int(batch), dtype)
+    chosen += [
+      Case('vit_jax', *what, remat, scan == 'true', attention)
+      for remat, scan, attention in itertools.product(
+        options.remat or [''], options.scan_layers, options.attention
+      )
+    ]
+    chosen += [Case(library, *what) for library in options.against]
+  return chosen
 
 
 def measure(make: Callable[[Case], Program], chosen: Sequence[Case]) -> None:

@@ -13,6 +13,7 @@ import optax
 from benchmarks import harness
 from benchmarks import official
 from vit_jax import flops
+from vit_jax import inference as inference_lib
 from vit_jax import models
 from vit_jax import state as state_lib
 from vit_jax import update
@@ -51,9 +52,9 @@ def inference(case: harness.Case) -> harness.Program:
   if case.library in ('timm', 'transformers'):
     return _torch_inference(case)
   model, params, images = _jax_inputs(case)
-  forward = jax.jit(
-    lambda params, images: model.apply({'params': params}, images, train=False)
-  )
+  forward = jax.jit(functools.partial(_forward, case.library, model))
+  if case.library == 'vit_jax':
+    params = inference_lib.cast_weights(params, case.dtype)
   start = time.perf_counter()
   compiled = forward.lower(params, images).compile()
   seconds = time.perf_counter() - start
@@ -61,11 +62,23 @@ def inference(case: harness.Case) -> harness.Program:
   return _program(case, run, seconds, compiled, backward=False)
 
 
+def _forward(library: str, model: Any, params: Any, images: jax.Array) -> Any:
+  if library == 'vit_jax':
+    return inference_lib.apply(model, params, images)
+  return model.apply({'params': params}, images, train=False)
+
+
 def _jax_model(case: harness.Case) -> Any:
   config = model_configs.get_model_config(case.variant).to_dict()
-  config.get('transformer', config)['remat'] = case.remat
+  how = {'remat': case.remat, 'scan_layers': case.scan_layers}
   if 'transformer' in config:
-    config['transformer']['dropout_rate'] = 0.0  # As PyTorch's peers.
+    # Without dropout, as PyTorch's peers are.
+    config['transformer'] |= how | {
+      'dropout_rate': 0.0,
+      'attention': case.attention,
+    }
+  else:
+    config |= how
   if case.library == 'official':
     return official.VisionTransformer(
       num_classes=harness.NUM_CLASSES,

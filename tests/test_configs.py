@@ -201,6 +201,7 @@ def test_settings_reach_the_model():
     'stochastic_depth_rate': 0.25,
     'layer_norm_epsilon': 1e-3,
     'exact_gelu': True,
+    'attention': 'xla',
     'remat': 'full',
     'scan_layers': True,
     'attention_dropout_rate': 0.0,

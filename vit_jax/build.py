@@ -1,9 +1,7 @@
 """From a config to what training and evaluation share."""
 
 from collections.abc import Callable
-import copy
 import dataclasses
-import pathlib
 from typing import Any
 
 from absl import logging
@@ -19,18 +17,15 @@ from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import models
 from vit_jax import optim
-from vit_jax import released
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import weights as weights_lib
 from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
-from vit_jax.configs import validate
 from vit_jax.data import augment
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data import transforms
-from vit_jax.interop import files
 from vit_jax.models import blocks
 
 
@@ -176,60 +171,6 @@ def abstract_state(
     state,
     sharding.state_shardings(mesh, state),
   )
-
-
-def resolve(
-  config: ml_collections.ConfigDict, workdir: str, *, resumed: bool
-) -> tuple[ml_collections.ConfigDict, weights_lib.Weights | None]:
-  """Fills the settings that are left to the pretrained weights.
-
-  Args:
-    config: settings, checked.
-    workdir: of the run.
-    resumed: whether it has a checkpoint. Its own `config.json` tells then, and
-      the pretrained weights are not read.
-
-  Returns:
-    The config with none of `common.with_defaults` open, checked again, and the
-    pretrained weights, if they were read.
-
-  Raises:
-    errors.UserError: if the weights cannot be read, or do not tell.
-  """
-  weights, known = None, {}
-  if resumed:
-    saved = files.read_json(pathlib.Path(workdir) / 'config.json')
-    known = {
-      'model': saved.get('model'),
-      'layer_norm_epsilon': saved.get('layer_norm_epsilon'),
-      'exact_gelu': saved.get('exact_gelu'),
-      'pp.mean': saved.get('pp', {}).get('mean'),
-      'pp.std': saved.get('pp', {}).get('std'),
-    }
-  elif config.pretrained:
-    with sharding.first_process_first():
-      path = released.find(config.pretrained, config.pretrained_dir)
-    logging.info('Starting from %s.', path)
-    weights = checkpoint.read(path)
-    known = _what_weights_say(weights)
-  known = {k: v for k, v in known.items() if v is not None}
-  config = common.with_defaults(config, known)
-  validate.validate(config)
-  return config, weights
-
-
-def _what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
-  known = {'pp.mean': tuple(weights.mean), 'pp.std': tuple(weights.std)}
-  if weights.model is None:
-    return known
-  model = copy.deepcopy(dict(weights.model))
-  tower = model.get('image', model)
-  encoder = tower.get('transformer') or tower
-  for name in ('layer_norm_epsilon', 'exact_gelu'):
-    if name in encoder:
-      known[name] = encoder.pop(name)
-  tower.pop('dtype', None)  # config.dtype says.
-  return {**known, 'model': model}
 
 
 def initial_state(

@@ -14,7 +14,9 @@ from jaxtyping import Array
 import ml_collections
 
 from vit_jax import build
+from vit_jax import defaults
 from vit_jax import errors
+from vit_jax import inference
 from vit_jax import losses
 from vit_jax import sharding
 from vit_jax import state as state_lib
@@ -37,7 +39,7 @@ def eval_step(
 ) -> dict[str, Array]:
   """Returns sums over the examples of a batch whose mask is true."""
   images = preprocess(batch['image'])
-  logits = model.apply({'params': params}, images, train=False)
+  logits = inference.apply(model, params, images)
   labels, mask = batch['label'], batch['mask']
   values = {
     'loss_test': losses.LOSSES[loss](logits, labels),
@@ -80,13 +82,13 @@ def make_eval_fn(
   mesh: jax.sharding.Mesh,
 ) -> EvalFn:
   """Returns `run` of a config: parameters to metrics."""
-  return functools.partial(
-    run,
-    make_eval_step(config, model, data),
-    data=data,
-    mesh=mesh,
-    batch_size=config.batch_eval,
-  )
+  step_fn = make_eval_step(config, model, data)
+
+  def eval_fn(params: Any) -> dict[str, int | float]:
+    params = inference.cast_weights(params, config.dtype)
+    return run(step_fn, params, data, mesh, config.batch_eval)
+
+  return eval_fn
 
 
 def run(
@@ -173,7 +175,7 @@ def evaluate(
       f'{workdir} has no whole checkpoint yet. Train first or longer.'
     )
   mesh = sharding.make_mesh(**config.mesh)
-  config, _ = build.resolve(config, workdir, resumed=True)
+  config, _ = defaults.fill(config, workdir, mesh, resumed=True)
   like, eval_fn = prepare(config, mesh)
   state = saver.restore(like)
   saver.close()

@@ -1,6 +1,7 @@
 """Images per second of a model's forward pass, on all devices."""
 
 from collections.abc import Callable
+import functools
 import pathlib
 import time
 from typing import Any
@@ -12,6 +13,7 @@ import ml_collections
 import numpy as np
 
 from vit_jax import errors
+from vit_jax import inference
 from vit_jax import metrics
 from vit_jax import models
 from vit_jax import sharding
@@ -55,9 +57,8 @@ def inference_time(
     out_shardings=sharding.batch_sharding(mesh),
   )
   images = make_images()
-  forward = jax.jit(
-    lambda params, images: model.apply({'params': params}, images, train=False)
-  )
+  params = inference.cast_weights(params, config.dtype)
+  forward = jax.jit(functools.partial(inference.apply, model))
   step = lambda: forward(params, images)
   jax.block_until_ready(step())  # Compiles.
   times = measure(step, config.initial_steps, config.steps)

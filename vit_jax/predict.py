@@ -16,6 +16,7 @@ import numpy as np
 from vit_jax import checkpoint
 from vit_jax import cli
 from vit_jax import errors
+from vit_jax import inference
 from vit_jax import weights as weights_lib
 from vit_jax.data import augment
 from vit_jax.data import transforms
@@ -53,12 +54,13 @@ def predict(
   @jax.jit
   def probabilities(params, images: Array) -> Float[Array, 'B K']:
     x = augment.normalize(images, weights.mean, weights.std)
-    logits = module.apply({'params': params}, x, train=False)
+    logits = inference.apply(module, params, x)
     if weights.loss == 'sigmoid':
       return jax.nn.sigmoid(logits)
     return jax.nn.softmax(logits)
 
-  params = jax.device_put(dict(weights.params))
+  params = inference.cast_weights(weights.params, module.dtype)
+  params = jax.device_put(dict(params))
   batch_size, size = min(batch_size, len(paths)), weights.image_shape[:2]
   for start in range(0, len(paths), batch_size):
     chunk = paths[start : start + batch_size]

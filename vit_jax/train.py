@@ -17,6 +17,7 @@ import optax
 
 from vit_jax import artifact
 from vit_jax import build
+from vit_jax import defaults
 from vit_jax import evaluate
 from vit_jax import flops
 from vit_jax import loop
@@ -113,7 +114,7 @@ def train_and_evaluate(
     sharding.data_shard(mesh, batch_size)
   saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
   resumed = saver.latest_step is not None
-  config, weights = build.resolve(config, workdir, resumed=resumed)
+  config, weights = defaults.fill(config, workdir, mesh, resumed=resumed)
   task = make_task(config, mesh)
   if not resumed:
     state = task.initial_state(weights)

@@ -49,6 +49,8 @@ def _add_model(config: ml_collections.ConfigDict) -> None:
   config.adapt_patches = False
   # Of the computation: 'float32' or 'bfloat16'. Parameters are float32 always.
   config.dtype = 'float32'
+  # 'xla', 'cudnn' (GPUs, bfloat16), or 'auto': the faster one, by measurement.
+  config.attention = 'auto'
   # Compute activations again in the backward pass, which takes less memory and
   # more time: '' nothing, 'full' all of a block; with 'dots_saveable' and
   # 'dots_with_no_batch_dims_saveable' products are kept, all or those with
@@ -275,6 +277,9 @@ def model_kwargs(config: ml_collections.ConfigDict) -> dict[str, Any]:
     return {**common, **blocks, **kwargs}
   vit = kwargs.get('image', kwargs)  # The tower, where there are two.
   if vit['transformer'] is not None:
+    # Until `defaults.fill` has chosen.
+    attention = 'xla' if config.attention == 'auto' else config.attention
+    blocks['attention'] = attention
     vit['transformer'] = {**blocks, **vit['transformer']}
   if vit is kwargs:
     return {**common, **vit}
@@ -290,7 +295,7 @@ def saved_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns `model_kwargs` of a trained model: what it is, not how it learned."""
   kwargs = model_kwargs(config)
   tower = kwargs.get('image', kwargs)
-  for name in ('stochastic_depth_rate', 'remat', 'scan_layers'):
+  for name in ('stochastic_depth_rate', 'attention', 'remat', 'scan_layers'):
     (tower.get('transformer') or tower).pop(name, None)
   tower.pop('head_bias_init')
   return kwargs

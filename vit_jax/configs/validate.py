@@ -12,6 +12,7 @@ from vit_jax.configs import models
 _CHOICES = {
   'trainer': ('train', 'contrastive', 'evaluate'),
   'dtype': ('float32', 'bfloat16'),
+  'attention': ('auto', 'xla', 'cudnn'),
   'remat': ('', 'full', 'dots_saveable', 'dots_with_no_batch_dims_saveable'),
   'decay_type': ('cosine', 'linear'),
   'optimizer': ('sgd', 'adamw'),

@@ -205,16 +205,29 @@ class Projection(nn.Module):
     return jnp.asarray(kernel).reshape(matrix), jnp.asarray(bias).reshape(-1)
 
 
+# 'cudnn' never has the weights [B, N, L, L] in memory.
+ATTENTION = ('xla', 'cudnn')
+
+
 class MultiHeadDotProductAttention(nn.Module):
   """Self-attention (arXiv:1706.03762, Sec. 3.2.2).
 
   The weights [B, N, L, L] are sown as `attention_weights`, before dropout; Flax
   drops them unless `mutable='intermediates'`.
+
+  Attributes:
+    num_heads: N.
+    dropout_rate: of the weights.
+    kernel_init: of the projections.
+    implementation: in `ATTENTION`; 'xla' takes its place where there is dropout
+      or the weights are asked for.
+    dtype: of the model.
   """
 
   num_heads: int
   dropout_rate: float = 0.0
   kernel_init: Any = LECUN
+  implementation: str = 'xla'
   dtype: Any = jnp.float32
 
   @nn.compact
@@ -228,17 +241,33 @@ class MultiHeadDotProductAttention(nn.Module):
       return _activation(y, self.dtype).reshape(*x.shape[:2], *split)
 
     query, key, value = (project(name) for name in ('query', 'key', 'value'))
-    query = query / np.sqrt(split[1]).astype(query.dtype)
-    logits = einsum('blnh,bmnh->bnlm', query, key, self.dtype)
-    logits = ad_checkpoint.checkpoint_name(logits, 'attention')
-    weights = jax.nn.softmax(logits)
-    self.sow('intermediates', 'attention_weights', weights)
-    if self.dropout_rate and not deterministic:
-      keep = 1.0 - self.dropout_rate
-      kept = jax.random.bernoulli(self.make_rng('dropout'), keep, weights.shape)
-      weights = weights * (kept / keep)
-    y = einsum('bnlm,bmnh->blnh', weights, value, self.dtype)
+    drops = self.dropout_rate > 0 and not deterministic
+    sows = self.is_mutable_collection('intermediates')
+    if self.implementation == 'cudnn' and not drops and not sows:
+      y = jax.nn.dot_product_attention(
+        query, key, value, implementation='cudnn'
+      )
+    else:
+      y = self._attend(query, key, value, drops)
     y = _activation(y, self.dtype, 'attention').reshape(x.shape)
     kernel, bias = Projection(split, (width,), self.kernel_init, name='out')()
     y = einsum('bld,de->ble', y, kernel, self.dtype) + bias
     return _activation(y, self.dtype)
+
+  def _attend(
+    self,
+    query: Float[Array, 'B L N H'],
+    key: Float[Array, 'B L N H'],
+    value: Float[Array, 'B L N H'],
+    drops: bool,
+  ) -> Float[Array, 'B L N H']:
+    query = query / np.sqrt(query.shape[-1]).astype(query.dtype)
+    logits = einsum('blnh,bmnh->bnlm', query, key, self.dtype)
+    logits = ad_checkpoint.checkpoint_name(logits, 'attention')
+    weights = jax.nn.softmax(logits)
+    self.sow('intermediates', 'attention_weights', weights)
+    if drops:
+      keep = 1.0 - self.dropout_rate
+      kept = jax.random.bernoulli(self.make_rng('dropout'), keep, weights.shape)
+      weights = weights * (kept / keep)
+    return einsum('bnlm,bmnh->blnh', weights, value, self.dtype)

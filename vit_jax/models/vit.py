@@ -68,6 +68,7 @@ class Encoder1DBlock(nn.Module):
   attention_dropout_rate: float = 0.1
   layer_norm_epsilon: float = 1e-6
   exact_gelu: bool = False
+  attention: str = 'xla'
   dtype: Any = jnp.float32
 
   @nn.compact
@@ -92,6 +93,7 @@ class Encoder1DBlock(nn.Module):
       num_heads=self.num_heads,
       dropout_rate=self.attention_dropout_rate,
       kernel_init=_INIT['kernel_init'],
+      implementation=self.attention,
       dtype=self.dtype,
     )(y, deterministic=deterministic)
     y = nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
@@ -111,7 +113,8 @@ class Encoder(nn.Module):
   """Position embeddings, `num_layers` blocks and a last LayerNorm (Eq. 1-4).
 
   Without `final_norm` the last LayerNorm is left out. `remat`, `scan_layers`
-  and `stochastic_depth_rate` are those of `blocks.apply_blocks`.
+  and `stochastic_depth_rate` are those of `blocks.apply_blocks`, `attention` is
+  the implementation of `layers.MultiHeadDotProductAttention`.
   """
 
   num_layers: int
@@ -124,6 +127,7 @@ class Encoder(nn.Module):
   stochastic_depth_rate: float = 0.0
   layer_norm_epsilon: float = 1e-6
   exact_gelu: bool = False
+  attention: str = 'xla'
   remat: str = ''
   scan_layers: bool = False
   dtype: Any = jnp.float32
@@ -142,6 +146,7 @@ class Encoder(nn.Module):
       attention_dropout_rate=self.attention_dropout_rate,
       layer_norm_epsilon=self.layer_norm_epsilon,
       exact_gelu=self.exact_gelu,
+      attention=self.attention,
       dtype=self.dtype,
     )
     x = blocks.apply_blocks(

@@ -1,0 +1,81 @@
+"""Attention is chosen by measurement, and what fails is not chosen."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vit_jax import attention_choice
+from vit_jax import errors
+from vit_jax.models import layers
+
+HOW = {
+  'batch': 2,
+  'tokens': 5,
+  'width': 16,
+  'num_heads': 2,
+  'dtype': 'bfloat16',
+  'heads_are_split': False,
+}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+  """What asks for the backend is told it is a GPU."""
+  monkeypatch.setattr(
+    attention_choice.jax, 'default_backend', lambda: 'gpu', raising=True
+  )
+
+
+def test_only_gpus_have_a_choice():
+  assert attention_choice.choose('auto', **HOW) == 'xla'
+  with pytest.raises(errors.UserError, match=r'needs a GPU \(here: cpu\)'):
+    attention_choice.choose('cudnn', **HOW)
+
+
+@pytest.mark.usefixtures('gpu')
+@pytest.mark.parametrize(
+  'name, value', [('dtype', 'float32'), ('heads_are_split', True)]
+)
+def test_what_cudnn_cannot_do(name, value):
+  how = HOW | {name: value}
+  assert attention_choice.choose('auto', **how) == 'xla'
+  with pytest.raises(errors.UserError, match="config.attention is 'cudnn'"):
+    attention_choice.choose('cudnn', **how)
+
+
+@pytest.mark.usefixtures('gpu')
+@pytest.mark.parametrize('faster', ['xla', 'cudnn'])
+def test_the_faster_one_is_chosen(monkeypatch, faster):
+  monkeypatch.setattr(
+    attention_choice, '_seconds', lambda name, *_: 1.0 + (name != faster)
+  )
+  assert attention_choice.choose('auto', **HOW) == faster
+
+
+@pytest.mark.usefixtures('gpu')
+def test_one_that_fails_is_left_out():
+  """There is no cuDNN here: the other one is measured, really."""
+  assert attention_choice.choose('auto', **HOW) == 'xla'
+  assert attention_choice._seconds('cudnn', (2, 5, 16), 2) == float('inf')
+  assert 0 < attention_choice._seconds('xla', (2, 5, 16), 2) < 60
+
+
+def test_dropout_and_sown_weights_do_without_cudnn():
+  layer = layers.MultiHeadDotProductAttention(
+    2, dropout_rate=0.5, implementation='cudnn', dtype='bfloat16'
+  )
+  x = jnp.asarray(np.random.RandomState(0).normal(size=(2, 5, 16)), 'float32')
+  plain = layer.clone(implementation='xla')
+  variables = plain.init(jax.random.key(0), x, deterministic=True)
+  for how in (
+    {'deterministic': False, 'rngs': {'dropout': jax.random.key(1)}},
+    {'deterministic': True, 'mutable': 'intermediates'},
+  ):
+    jax.tree.map(
+      np.testing.assert_array_equal,
+      layer.apply(variables, x, **how),
+      plain.apply(variables, x, **how),
+    )
+  with pytest.raises(Exception, match='(?i)cudnn'):
+    layer.apply(variables, x, deterministic=True)

@@ -1,0 +1,69 @@
+"""The forward pass where nothing is learned: weights cast once, in chunks."""
+
+import re
+from typing import Any
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
+
+# Kernels that only `layers.einsum` multiplies with, which rounds them anyway.
+# Text towers, ResNets and heads compute in float32.
+_ROUNDED = re.compile(
+  r'(img/)?(embedding|stem|Transformer/encoderblock.*|MixerBlock.*)/kernel'
+)
+
+# Images of which the activations stay in the caches of a processor.
+_CHUNK = 8
+
+
+def cast_weights(params: Any, dtype: Any) -> Any:
+  """Returns parameters with those kernels in bfloat16 that are used in it.
+
+  The outputs are the same bits; each call reads half of the bytes.
+
+  Args:
+    params: of a model of `vit_jax.models`.
+    dtype: of that model; nothing changes if it is not bfloat16.
+  """
+  if jnp.dtype(dtype) != jnp.bfloat16:
+    return params
+
+  def cast(path: tuple[str, ...], x: Any) -> Any:
+    return x.astype(jnp.bfloat16) if _ROUNDED.fullmatch('/'.join(path)) else x
+
+  return flax.traverse_util.path_aware_map(cast, params)
+
+
+def apply(
+  model: nn.Module, params: Any, images: Num[Array, 'B H W C']
+) -> Float[Array, 'B ...']:
+  """Returns the outputs of a model, to be called in `jax.jit`.
+
+  On one CPU device a large batch is computed in chunks, which its caches hold.
+
+  Args:
+    model: any of `vit_jax.models` but LiT.
+    params: of the model, or what `cast_weights` made of them.
+    images: as the model wants them.
+  """
+
+  def forward(images: Num[Array, 'N H W C']) -> Float[Array, 'N ...']:
+    return model.apply({'params': params}, images, train=False)
+
+  size = _chunk_size(len(images))
+  if size == len(images):
+    return forward(images)
+  chunks = images.reshape(-1, size, *images.shape[1:])
+  outputs = jax.lax.map(forward, chunks)
+  return outputs.reshape(len(images), *outputs.shape[2:])
+
+
+def _chunk_size(batch_size: int) -> int:
+  """Returns the largest divisor that is a good chunk, or the whole batch."""
+  if jax.default_backend() != 'cpu' or jax.device_count() > 1:
+    return batch_size
+  divisors = (n for n in range(_CHUNK, 3, -1) if batch_size % n == 0)
+  return next(divisors, batch_size)
