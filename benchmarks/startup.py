@@ -1,0 +1,74 @@
+"""Measures how long a run takes to its first training step, cold and warm.
+
+python -m benchmarks.startup --variant=ViT-B_16,ViT-L_16,ViT-H_14 --batch=1
+
+Each case is a process of its own, run twice: with an empty cache of compiled
+programs, and with what the first left there. `compile_s` is the compilation of
+the step; `first_step_s` all from the start of Python to the end of one step, with
+random parameters and images, so that no data is needed.
+"""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl import app
+from absl import flags
+
+from benchmarks import harness
+from benchmarks import programs
+from vit_jax import compilation_cache
+
+_CASE = flags.DEFINE_string('case', None, 'Set for the processes of the cases.')
+_STARTED = flags.DEFINE_float('started', None, 'Likewise, when.')
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'Unexpected arguments: {argv[1:]}')
+  if _CASE.value:
+    _run(harness.Case(**json.loads(_CASE.value)))
+    return
+  rows = [row for case in harness.cases() for row in _cold_and_warm(case)]
+  harness.report(rows, harness.describe_machine(), flags.FLAGS.json)
+
+
+def _run(case: harness.Case) -> None:
+  """Does one step in this process and prints what it took."""
+  compilation_cache.enable()
+  program = programs.train(case)
+  program.run()
+  seconds = time.time() - _STARTED.value
+  print(json.dumps({'compile_s': program.compile_s, 'first_step_s': seconds}))
+
+
+def _cold_and_warm(case: harness.Case) -> list[dict]:
+  rows = []
+  with tempfile.TemporaryDirectory() as folder:
+    for cache in ('cold', 'warm'):
+      command = [
+        sys.executable,
+        '-m',
+        'benchmarks.startup',
+        f'--case={json.dumps(dataclasses.asdict(case))}',
+        f'--started={time.time()}',
+      ]
+      result = subprocess.run(
+        command,
+        env=os.environ | {'XDG_CACHE_HOME': folder},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+      )
+      numbers = json.loads(result.stdout.splitlines()[-1])
+      rows.append({**dataclasses.asdict(case), 'cache': cache, **numbers})
+  return rows
+
+
+if __name__ == '__main__':
+  harness.define_flags()
+  app.run(main)
