@@ -15,6 +15,7 @@ _VERSION = re.search(
 _REQUIRES = [
   'absl-py>=2.3,<3',  # Flags and logs, as ml_collections wants them.
   'array-record>=0.8.3,<0.9',  # Random access to TFDS data.
+  'etils[epath,epy]>=1.13,<2',  # Folders and buckets alike; orbax needs it.
   'filelock>=3.16,<5',  # Limits the size of JAX's cache of programs.
   'flax>=0.12.3,<0.13',
   'grain>=0.2.15,<0.3',  # Deterministic, sharded, resumable input.
@@ -57,6 +58,7 @@ setuptools.setup(
   extras_require={
     'cuda': ['jax[cuda13]>=0.10,<0.13'],
     'tpu': ['jax[tpu]>=0.10,<0.13'],
+    'gcs': ['etils[epath-gcs]>=1.13,<2'],  # For --workdir=gs://...
     'prepare': [  # Only to prepare catalogue data sets once.
       'importlib_resources>=6,<8',
       'tensorflow>=2.20,<3',

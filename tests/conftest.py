@@ -1,13 +1,18 @@
 """Checks shapes in signatures while tests run, and helps with golden files."""
 
+from collections.abc import Callable, Iterator, Sequence
+import concurrent.futures
+import contextlib
 import gzip
 import importlib.util
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 from absl import flags
 import jaxtyping
@@ -45,11 +50,20 @@ _CACHE = tempfile.TemporaryDirectory(prefix='vit_jax_tests_')
 def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
   """Starts `python -m args...` in the repository, with so many CPU devices.
 
-  Whoever waits for it otherwise than by `communicate` must read its pipes, or
-  it may stop when they are full.
+  Whoever waits for it otherwise than by `communicate` must read its pipes, see
+  `running`, or it may stop when they are full.
   """
+  return start_command(
+    sys.executable, '-m', *args, devices=devices, **environment
+  )
+
+
+def start_command(
+  *args: str, devices: int = 1, **environment: str
+) -> subprocess.Popen:
+  """As `start`, of any command."""
   return subprocess.Popen(
-    [sys.executable, '-m', *args],
+    args,
     cwd=REPOSITORY,
     env=os.environ
     | {
@@ -67,9 +81,65 @@ def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
 
 def run(*args: str, **options) -> subprocess.CompletedProcess:
   """Runs `python -m args...` to its end."""
-  process = start(*args, **options)
+  return _finish(start(*args, **options))
+
+
+def _finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
   out, err = process.communicate(timeout=300)
-  return subprocess.CompletedProcess(args, process.returncode, out, err)
+  return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@contextlib.contextmanager
+def running(
+  processes: Sequence[subprocess.Popen],
+) -> Iterator[Callable[[], list[subprocess.CompletedProcess]]]:
+  """Reads the pipes meanwhile; gives what waits for all; kills what is left."""
+  with concurrent.futures.ThreadPoolExecutor(len(processes)) as pool:
+    outputs = [pool.submit(_finish, process) for process in processes]
+    try:
+      yield lambda: [output.result() for output in outputs]
+    finally:
+      for process in processes:
+        process.kill()
+
+
+def free_port() -> int:
+  """Returns a port that nobody listens to."""
+  with socket.socket() as s:
+    s.bind(('127.0.0.1', 0))
+    return s.getsockname()[1]
+
+
+def arguments(folder, workdir, *overrides):
+  """Returns what `run` takes to train tests/configs/tiny.py."""
+  return (
+    'vit_jax.main',
+    f'--config=tests/configs/tiny.py:{folder}',
+    f'--workdir={workdir}',
+    *overrides,
+  )
+
+
+def flat(workdir):
+  """Returns the arrays of an artifact by their official names."""
+  with np.load(workdir / 'artifact' / 'model.npz') as arrays:
+    return dict(arrays)
+
+
+def rows(workdir):
+  """Returns the lines of metrics.jsonl."""
+  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  return [json.loads(line) for line in lines]
+
+
+def wait_for_step(process, workdir, step):
+  """Waits until the run has written about `step`; returns at once after it."""
+  path = workdir / 'metrics.jsonl'
+  while process.poll() is None:
+    if path.exists() and f'"step": {step},' in path.read_text():
+      return
+    time.sleep(0.002)
+  pytest.fail('The run ended early.')
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ LEVELS = (
     'profiler',
     'compilation_cache',
   ),
-  ('download', 'registry', 'configs.validate', 'interop'),
+  ('download', 'registry', 'configs.validate', 'interop', 'storage'),
   ('interop.files', 'cli', 'configs.common', 'state'),
-  ('released', 'models_list'),
+  ('released', 'models_list', 'hosts'),
   (
     'data.transforms',
     'data.augment',

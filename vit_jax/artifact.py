@@ -36,7 +36,7 @@ def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
   arrays, contents = _for_pytorch(weights)
   contents.setdefault(CONFIG, {})
   contents[CONFIG] |= _config(weights)
-  with files.replaced_folder(directory) as temporary:
+  with files.replaced_folder(directory, last=CONFIG) as temporary:
     files.write_npz(weights_lib.flatten(weights.params), temporary / WEIGHTS)
     files.write_safetensors(arrays, temporary / files.SAFETENSORS)
     for name, content in contents.items():

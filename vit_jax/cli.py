@@ -26,7 +26,7 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       main(argv)
     except errors.UserError as e:
       logging.debug('Details:', exc_info=True)
-      sys.exit(f'{_program()}: {e}')
+      sys.exit(f'{program()}: {e}')
 
   compilation_cache.enable()
   logging.set_verbosity(logging.INFO)
@@ -34,7 +34,8 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
   app.run(guarded, flags_parser=_parse_flags)
 
 
-def _program() -> str:
+def program() -> str:
+  """Returns the name of the command line, as messages start with it."""
   return f'vit_jax.{pathlib.Path(sys.argv[0]).stem}'
 
 
@@ -47,9 +48,9 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     last = traceback.extract_tb(e.__traceback__)[-1]
     if 'site-packages' not in last.filename:  # Of a run file, say where.
       reason += f' ({last.filename}:{last.lineno})'
-    sys.exit(f'{_program()}: {reason}')
+    sys.exit(f'{program()}: {reason}')
   except flags.Error as e:
-    sys.exit(f'{_program()}: {e}')
+    sys.exit(f'{program()}: {e}')
 
 
 def _is_ours(record: python_logging.LogRecord) -> bool:

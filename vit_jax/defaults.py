@@ -2,7 +2,6 @@
 
 import copy
 import math
-import pathlib
 from typing import Any
 
 from absl import logging
@@ -13,6 +12,7 @@ from vit_jax import attention_choice
 from vit_jax import checkpoint
 from vit_jax import released
 from vit_jax import sharding
+from vit_jax import storage
 from vit_jax import weights as weights_lib
 from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
@@ -45,7 +45,7 @@ def fill(
   """
   weights, known = None, {}
   if resumed:
-    saved = files.read_json(pathlib.Path(workdir) / 'config.json')
+    saved = files.read_json(storage.as_path(workdir) / 'config.json')
     known = {
       'model': saved.get('model'),
       'layer_norm_epsilon': saved.get('layer_norm_epsilon'),

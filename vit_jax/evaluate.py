@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 import functools
 import json
-import pathlib
 from typing import Any
 
 from absl import logging
@@ -20,6 +19,7 @@ from vit_jax import inference
 from vit_jax import losses
 from vit_jax import sharding
 from vit_jax import state as state_lib
+from vit_jax import storage
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
 
@@ -165,7 +165,8 @@ def evaluate(
     errors.UserError: if there is no checkpoint, or it does not fit the config.
   """
   validate.validate(config)
-  if not (pathlib.Path(workdir) / 'checkpoints').is_dir():
+  folder = storage.as_path(workdir)
+  if not (folder / 'checkpoints').is_dir():
     raise errors.UserError(
       f'{workdir} has no checkpoints. Train first, with the same --workdir.'
     )
@@ -182,6 +183,6 @@ def evaluate(
   metrics = {'step': int(state.step), **eval_fn(state.params)}
   if jax.process_index() == 0:
     text = json.dumps(metrics, indent=2)
-    (pathlib.Path(workdir) / 'evaluation.json').write_text(text + '\n')
+    (folder / 'evaluation.json').write_text(text + '\n')
     print(text)
   return metrics

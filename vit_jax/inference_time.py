@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import functools
-import pathlib
 import time
 from typing import Any
 
@@ -17,6 +16,7 @@ from vit_jax import inference
 from vit_jax import metrics
 from vit_jax import models
 from vit_jax import sharding
+from vit_jax import storage
 from vit_jax.configs import models as model_configs
 
 
@@ -69,7 +69,7 @@ def inference_time(
   }
   logging.info('%d steps of %s: %s', len(times), config.model_name, result)
   if jax.process_index() == 0:
-    folder = pathlib.Path(workdir) / config.log_dir
+    folder = storage.as_path(workdir) / config.log_dir
     folder.mkdir(parents=True, exist_ok=True)
     writer = metrics.Writer(folder, 0)
     writer.write(0, result)

@@ -14,15 +14,13 @@ import numpy as np
 import optax
 
 from vit_jax import errors
+from vit_jax import hosts
 from vit_jax import metrics as metrics_lib
 from vit_jax import preemption
 from vit_jax import profiler
 from vit_jax import state as state_lib
 
 Metrics = dict[str, int | float]
-
-# What a run that saved after SIGTERM exits with: 128 + 15, as shells have it.
-EXIT_PREEMPTED = 143
 
 
 class Reports:
@@ -102,7 +100,7 @@ def run(
 
   Raises:
     errors.UserError: if the loss is not finite.
-    SystemExit: after SIGTERM, the state being saved.
+    SystemExit: 0, after SIGTERM, the state being saved.
   """
   reports = Reports(parts.writer, parts.progress, parts.schedule, parts.saver)
   key = jax.random.key(config.seed)
@@ -113,6 +111,7 @@ def run(
     parts.progress,
     parts.profile,
     preemption.Preemption() as preempted,
+    hosts.noticing_losses(),  # The last: before `saver` waits for the others.
   ):
     previous = None
     for step in range(int(state.step) + 1, config.total_steps + 1):
@@ -141,11 +140,14 @@ def run(
       if save:
         reports.flush()
         reports.check_finite(step, metrics)
+        parts.writer.sync()
         parts.saver.save(state, new_metrics)
         parts.progress.reset()
       if stop:
-        logging.warning('Saved step %d: the same command goes on.', step)
-        sys.exit(EXIT_PREEMPTED)
+        logging.warning(
+          'Preempted: saving step %d; the same command goes on.', step
+        )
+        sys.exit(0)
     reports.flush()
   return state, test_metrics
 

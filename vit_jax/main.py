@@ -4,8 +4,6 @@ python -m vit_jax.main --config=configs/digits.py --workdir=/tmp/digits
 """
 
 from collections.abc import Sequence
-import os
-import pathlib
 
 from absl import flags
 from absl import logging
@@ -14,9 +12,10 @@ from ml_collections import config_flags
 
 from vit_jax import cli
 from vit_jax import contrastive
-from vit_jax import errors
 from vit_jax import evaluate
+from vit_jax import hosts
 from vit_jax import inference_time
+from vit_jax import storage
 from vit_jax import train
 from vit_jax.configs import validate
 
@@ -24,13 +23,30 @@ _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Run file, see configs/.', lock_config=True
 )
 _WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder for checkpoints, metrics and the artifact.'
+  'workdir',
+  None,
+  'Folder for checkpoints, metrics, the artifact; or gs://BUCKET/FOLDER.',
 )
 _DISTRIBUTED = flags.DEFINE_enum(
   'distributed',
   'auto',
   ['auto', 'on', 'off'],
   'Whether to run with the other hosts of a cluster; auto: where one is seen.',
+)
+_COORDINATOR_ADDRESS = flags.DEFINE_string(
+  'coordinator_address', None, 'HOST:PORT of process 0, a free port there.'
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes', None, 'Of all hosts together.', lower_bound=1
+)
+_PROCESS_ID = flags.DEFINE_integer(
+  'process_id', None, 'Of this process, from 0.', lower_bound=0
+)
+_HEARTBEAT_TIMEOUT = flags.DEFINE_integer(
+  'heartbeat_timeout',
+  100,
+  'Seconds after which a silent process counts as lost, and the others stop.',
+  lower_bound=1,
 )
 
 _TRAINERS = {  # By config.trainer and whether the model is of images and texts.
@@ -41,38 +57,6 @@ _TRAINERS = {  # By config.trainer and whether the model is of images and texts.
   ('inference_time', False): inference_time.inference_time,
 }
 
-# Set for each task of several, by JAX's users, srun and Open MPI.
-_CLUSTER_VARIABLES = ('JAX_COORDINATOR_ADDRESS', 'COORDINATOR_ADDRESS')
-_CLUSTER_SIZES = ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
-
-
-def is_cluster(environment: dict[str, str]) -> bool:
-  """Whether the environment is that of one of several hosts."""
-  if any(environment.get(name) for name in _CLUSTER_VARIABLES):
-    return True
-  if any(int(environment.get(name) or 1) > 1 for name in _CLUSTER_SIZES):
-    return True
-  return ',' in environment.get('TPU_WORKER_HOSTNAMES', '')
-
-
-def start_distributed(mode: str) -> None:
-  """Joins the other hosts where they are seen or asked for."""
-  if mode == 'on' or (mode == 'auto' and is_cluster(dict(os.environ))):
-    try:
-      jax.distributed.initialize(
-        num_processes=_int(os.environ.get('JAX_NUM_PROCESSES')),
-        process_id=_int(os.environ.get('JAX_PROCESS_ID')),
-      )
-    except (ValueError, RuntimeError) as e:
-      raise errors.UserError(
-        f'The other hosts cannot be joined: {e}. Set JAX_COORDINATOR_ADDRESS,'
-        f' JAX_NUM_PROCESSES and JAX_PROCESS_ID, or --distributed=off.'
-      ) from e
-
-
-def _int(text: str | None) -> int | None:
-  return int(text) if text else None
-
 
 def run() -> None:
   """Runs the trainer that the config names."""
@@ -81,17 +65,14 @@ def run() -> None:
     inference_time.check(config)
   else:
     validate.validate(config)
-  if '://' in workdir:
-    raise errors.UserError(
-      f'--workdir={workdir} is an address. Give a folder; mount the bucket.'
-    )
-  try:
-    pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
-  except OSError as e:
-    raise errors.UserError(
-      f'--workdir={workdir} cannot be made: {e.strerror}.'
-    ) from e
-  start_distributed(_DISTRIBUTED.value)
+  folder = storage.make_workdir(workdir)
+  hosts.start(
+    _DISTRIBUTED.value,
+    coordinator_address=_COORDINATOR_ADDRESS.value,
+    num_processes=_NUM_PROCESSES.value,
+    process_id=_PROCESS_ID.value,
+    heartbeat_timeout=_HEARTBEAT_TIMEOUT.value,
+  )
   logging.info(
     'Process %d of %d, devices: %s',
     jax.process_index(),
@@ -99,7 +80,9 @@ def run() -> None:
     jax.local_devices(),
   )
   has_text = 'text_model' in (config.get('model') or {})
-  _TRAINERS[config.trainer, has_text](config, workdir)
+  with hosts.failing_together():
+    hosts.check_shared(folder)
+    _TRAINERS[config.trainer, has_text](config, workdir)
 
 
 def main(argv: Sequence[str]) -> None:

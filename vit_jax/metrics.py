@@ -3,13 +3,17 @@
 import json
 import os
 import pathlib
+import shutil
 import sys
+import tempfile
 import time
 
 from absl import logging
 import jax
 import tensorboardX
 import tqdm
+
+from vit_jax import storage
 
 _JSONL = 'metrics.jsonl'
 
@@ -22,11 +26,17 @@ class Writer:
     self._enabled = jax.process_index() == 0
     if not self._enabled:
       return
-    workdir = pathlib.Path(workdir)
-    self._path = workdir / _JSONL
+    self._folder, self._address = pathlib.Path(workdir), None
+    if storage.is_address(workdir):  # Where files cannot grow.
+      self._folder = pathlib.Path(tempfile.mkdtemp())
+      self._address = storage.as_path(workdir)
+      if (self._address / _JSONL).exists():
+        text = (self._address / _JSONL).read_text()
+        (self._folder / _JSONL).write_text(text, encoding='utf-8')
+    self._path = self._folder / _JSONL
     self._drop_from(first_step)
     self._board = tensorboardX.SummaryWriter(
-      str(workdir), purge_step=first_step, flush_secs=10
+      str(self._folder), purge_step=first_step, flush_secs=10
     )
 
   def _drop_from(self, first_step: int) -> None:
@@ -56,10 +66,20 @@ class Writer:
     with tqdm.tqdm.external_write_mode(sys.stderr):  # Not behind the bar.
       logging.info('Step %d: %s', step, text)
 
+  def sync(self) -> None:
+    """Copies the files to the workdir, if that is an address."""
+    if self._enabled and self._address is not None:
+      self._board.flush()
+      storage.upload(self._folder, self._address)
+
   def close(self) -> None:
-    """Flushes the TensorBoard file."""
-    if self._enabled:
-      self._board.close()
+    """Writes what is still in memory."""
+    if not self._enabled:
+      return
+    self._board.close()
+    self.sync()
+    if self._address is not None:
+      shutil.rmtree(self._folder)
 
 
 class Progress:

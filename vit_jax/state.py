@@ -1,22 +1,23 @@
 """The state of a training run, and its checkpoints in the workdir."""
 
 import os
-import pathlib
-import shutil
 from typing import Any
 
 from absl import logging
+from etils import epath
 from flax import struct
 import jax
 import orbax.checkpoint as ocp
 
 from vit_jax import errors
+from vit_jax import storage
 
 _policies = ocp.checkpoint_managers
 
 BEST_METRIC = 'accuracy_test'
 
 _TEMPORARY = '.orbax-checkpoint-tmp'  # Ends the name of what is not whole.
+_WHOLE = 'commit_success.txt'
 
 
 @struct.dataclass
@@ -26,6 +27,17 @@ class TrainState:
   step: Any
   params: Any
   opt_state: Any
+
+
+def _not_whole(directory: epath.Path) -> list[epath.Path]:
+  """Returns the checkpoints that were not written to their end."""
+  if not storage.is_address(directory):
+    return list(directory.glob(f'*{_TEMPORARY}'))
+  # A bucket cannot rename: there a file says that a checkpoint is whole.
+  if not directory.exists():
+    return []
+  steps = [path for path in directory.iterdir() if path.name.isdigit()]
+  return [path for path in steps if not (path / _WHOLE).exists()]
 
 
 class Saver:
@@ -44,11 +56,12 @@ class Saver:
       n=1,
       keep_checkpoints_without_metrics=False,
     )
-    self._directory = pathlib.Path(workdir).resolve() / 'checkpoints'
+    # As epath for orbax; absolute where it is a folder.
+    self._directory = epath.Path(workdir).resolve() / 'checkpoints'
     if not read_only and jax.process_index() == 0:
       # What a kill left. Orbax would do it in a thread that outlives errors.
-      for path in self._directory.glob(f'*{_TEMPORARY}'):
-        shutil.rmtree(path)
+      for path in _not_whole(self._directory):
+        path.rmtree()
     self._manager = ocp.CheckpointManager(
       self._directory,
       options=ocp.CheckpointManagerOptions(

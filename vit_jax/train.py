@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import pathlib
 from typing import Any
 
 from absl import logging
@@ -26,6 +25,7 @@ from vit_jax import models
 from vit_jax import profiler
 from vit_jax import sharding
 from vit_jax import state as state_lib
+from vit_jax import storage
 from vit_jax import update
 from vit_jax import weights as weights_lib
 from vit_jax.configs import common
@@ -105,7 +105,7 @@ def train_and_evaluate(
 
   Raises:
     errors.UserError: if a setting or a file is wrong, or the loss not finite.
-    SystemExit: after SIGTERM, the state being saved.
+    SystemExit: 0, after SIGTERM, the state being saved.
   """
   validate.validate(config)
   mesh = sharding.make_mesh(**config.mesh)
@@ -134,7 +134,7 @@ def train_and_evaluate(
     writer=writer,
     progress=_progress(config, task, first_step),
     profile=profiler.Profile(
-      config.profile_steps, pathlib.Path(workdir) / 'profile'
+      config.profile_steps, storage.as_path(workdir) / 'profile'
     ),
   )
   state, test_metrics = loop.run(config, state, parts)
@@ -165,7 +165,7 @@ def _describe(config, task, workdir, first_step) -> None:
     models.parameter_table(task.like.params),
     cost / 1e9,
   )
-  path = pathlib.Path(workdir) / 'config.json'
+  path = storage.as_path(workdir) / 'config.json'
   text = config.to_json_best_effort(indent=2) + '\n'
   if first_step and path.exists() and path.read_text() != text:
     logging.warning('The config differs from that of the run so far.')
@@ -212,7 +212,7 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
     'step': int(state.step),
     'metrics': test_metrics,
   }
-  path = pathlib.Path(workdir) / 'artifact'
+  path = storage.as_path(workdir) / 'artifact'
   artifact.save(
     path,
     weights_lib.Weights(

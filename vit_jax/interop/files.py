@@ -16,6 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from vit_jax import errors
+from vit_jax import storage
 
 Arrays = dict[str, np.ndarray]
 
@@ -163,12 +164,12 @@ def write_safetensors(
   safetensors.numpy.save_file(arrays, path, metadata={'format': 'pt'})
 
 
-def write_json(content: Any, path: pathlib.Path) -> None:
+def write_json(content: Any, path: storage.Path) -> None:
   """Writes JSON that people can read."""
   path.write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')
 
 
-def read_json(path: pathlib.Path) -> dict[str, Any]:
+def read_json(path: storage.Path) -> dict[str, Any]:
   """Reads a JSON object; an empty one if there is no such file.
 
   Raises:
@@ -186,14 +187,22 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def replaced_folder(directory: os.PathLike | str) -> Iterator[pathlib.Path]:
+def replaced_folder(
+  directory: os.PathLike | str, last: str = ''
+) -> Iterator[pathlib.Path]:
   """Gives an empty folder that takes the place of `directory` when it is done.
 
-  One that was there stays until then, and for good if an error comes.
+  One that was there stays until then, and for good if an error comes. At an
+  address files can only be replaced one by one: `last` is the last of them.
 
   Raises:
     errors.UserError: if it cannot be written.
   """
+  if storage.is_address(directory):
+    with tempfile.TemporaryDirectory() as new:
+      yield pathlib.Path(new)
+      storage.upload(pathlib.Path(new), storage.as_path(directory), last)
+    return
   directory = pathlib.Path(directory)
   try:
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +223,7 @@ def replaced_folder(directory: os.PathLike | str) -> Iterator[pathlib.Path]:
     ) from e
 
 
-def write_lines(names: Sequence[str], path: pathlib.Path) -> None:
+def write_lines(names: Sequence[str], path: storage.Path) -> None:
   """Writes names, one a line; those that are no plain line as JSON strings."""
 
   def line(name: str) -> str:

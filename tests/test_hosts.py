@@ -1,0 +1,202 @@
+"""Several processes train as one, stop as one, and go on as fewer."""
+
+import shutil
+import signal
+import sys
+
+from conftest import arguments
+from conftest import flat
+from conftest import free_port
+from conftest import make_image_folder
+from conftest import rows
+from conftest import run
+from conftest import running
+from conftest import start
+from conftest import start_command
+from conftest import wait_for_step
+import numpy as np
+import pytest
+
+from vit_jax import hosts
+
+# Batches that 1 to 4 processes can share; 15 test images are no multiple of
+# any of it. Momentum in float32: rounding hides what must be equal.
+SETTINGS = (
+  '--config.model.transformer.num_layers=1',
+  '--config.batch=12',
+  '--config.batch_eval=12',
+  '--config.accum_steps=1',
+  '--config.optimizer=sgd',
+  '--config.optim_dtype=float32',
+  '--config.base_lr=0.1',
+  '--config.total_steps=60',
+  '--config.progress_every=1',
+  '--config.checkpoint_every=10',
+)
+
+
+@pytest.fixture(scope='module')
+def unbroken(tmp_path_factory):
+  """A run of one process: (images, workdir)."""
+  root = tmp_path_factory.mktemp('unbroken')
+  folder = make_image_folder(root / 'images')
+  result = run(*arguments(folder, root / 'run', *SETTINGS))
+  assert result.returncode == 0, result.stderr
+  return folder, root / 'run'
+
+
+def assert_equal_runs(got, want):
+  """Checks that each loss, the evaluations and the parameters are the same."""
+  arrays = flat(want)
+  assert flat(got).keys() == arrays.keys()
+  for name, array in flat(got).items():
+    np.testing.assert_allclose(array, arrays[name], atol=1e-5, err_msg=name)
+  for name in ('train_loss', 'loss_test', 'accuracy_test', 'examples_test'):
+    values = [
+      {r['step']: r[name] for r in rows(workdir) if name in r}
+      for workdir in (got, want)
+    ]
+    assert values[0] == pytest.approx(values[1], abs=1e-5), name
+  tests = [r for r in rows(got) if 'examples_test' in r]
+  assert [(r['step'], r['examples_test']) for r in tests] == [
+    (20, 15), (40, 15), (60, 15)
+  ]  # fmt: skip
+
+
+def with_flags(count, *args):
+  """Starts processes that are told by flags which they are."""
+  address = f'127.0.0.1:{free_port()}'
+  return [
+    start(
+      *args,
+      f'--coordinator_address={address}',
+      f'--num_processes={count}',
+      f'--process_id={i}',
+    )
+    for i in range(count)
+  ]
+
+
+def with_variables(count, *args):
+  """As `with_flags`, by JAX's environment variables."""
+  address = f'127.0.0.1:{free_port()}'
+  return [
+    start(
+      *args,
+      JAX_COORDINATOR_ADDRESS=address,
+      JAX_NUM_PROCESSES=str(count),
+      JAX_PROCESS_ID=str(i),
+    )
+    for i in range(count)
+  ]
+
+
+def with_slurm(count, *args):
+  """Starts processes in the environment that srun gives its tasks."""
+  return [
+    start(
+      *args,
+      SLURM_JOB_ID='4242',
+      SLURM_STEP_NODELIST='127.0.0.1',
+      SLURM_STEP_NUM_NODES='1',
+      SLURM_STEP_NUM_TASKS=str(count),
+      SLURM_NTASKS=str(count),
+      SLURM_PROCID=str(i),
+      SLURM_LOCALID=str(i),
+      JAX_COORDINATOR_PORT=str(port),
+    )
+    for port in [free_port()]
+    for i in range(count)
+  ]
+
+
+def last_line(result):
+  return result.stderr.strip().splitlines()[-1]
+
+
+def test_a_run_goes_on_with_other_processes_and_another_mesh(
+  unbroken, tmp_path
+):
+  """Four lose one; two on another mesh are told to stop; one ends the run."""
+  folder, want = unbroken
+  workdir = tmp_path / 'run'
+  args = arguments(folder, workdir, *SETTINGS)
+
+  processes = with_flags(4, *args)
+  with running(processes) as results:
+    wait_for_step(processes[0], workdir, 13)
+    processes[2].kill()
+    ended = results()
+  assert [r.returncode for r in ended] == [1, 1, -signal.SIGKILL, 1], ended
+  for i in (0, 1, 3):
+    assert last_line(ended[i]).startswith('vit_jax.main: Another process was')
+    assert 'Traceback' not in ended[i].stderr
+
+  processes = with_slurm(2, *args, '--config.mesh.fsdp=2')
+  with running(processes) as results:
+    wait_for_step(processes[0], workdir, 23)
+    processes[1].send_signal(signal.SIGTERM)
+    ended = results()
+  assert [r.returncode for r in ended] == [0, 0], ended
+  checkpoints = {int(p.name) for p in (workdir / 'checkpoints').iterdir()}
+  for result in ended:
+    assert 'Restored step 10' in result.stderr
+    message = f'Preempted: saving step {max(checkpoints)}; the same command'
+    assert message in result.stderr
+  assert not (workdir / 'artifact').exists(), 'Too late to interrupt.'
+
+  result = run(*args, '--config.mesh.model=2', devices=2)
+  assert result.returncode == 0, result.stderr
+  assert f'Restored step {max(checkpoints)}' in result.stderr
+  assert_equal_runs(workdir, want)
+
+
+@pytest.mark.skipif(not shutil.which('mpirun'), reason='Open MPI is missing.')
+def test_three_processes_of_mpirun_equal_one(unbroken, tmp_path):
+  folder, want = unbroken
+  process = start_command(
+    *('mpirun', '--oversubscribe', '-n', '3', sys.executable, '-m'),
+    *arguments(folder, tmp_path / 'run', *SETTINGS),
+    OMPI_ALLOW_RUN_AS_ROOT='1',
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1',
+  )
+  with running([process]) as results:
+    [result] = results()
+  assert result.returncode == 0, result.stderr
+  for i in range(3):
+    assert f'Process {i} of 3' in result.stderr
+  assert_equal_runs(tmp_path / 'run', want)
+
+
+def test_processes_fail_together(image_folder, tmp_path):
+  args = arguments(image_folder, tmp_path, '--config.pretrained=nothing')
+  with running(with_variables(2, *args)) as results:
+    for result in results():
+      assert result.returncode == 1
+      assert 'nothing.npz is missing' in last_line(result)
+
+
+def test_a_workdir_that_is_not_shared_is_refused(image_folder, tmp_path):
+  address = f'127.0.0.1:{free_port()}'
+  processes = [
+    start(
+      *arguments(image_folder, tmp_path / str(i)),
+      f'--coordinator_address={address}',
+      '--num_processes=2',
+      f'--process_id={i}',
+    )
+    for i in range(2)
+  ]
+  with running(processes) as results:
+    for result in results():
+      assert result.returncode == 1
+      assert 'processes [1] do not see what process 0' in last_line(result)
+
+
+def test_clusters_are_seen():
+  assert not hosts.is_cluster({})
+  assert not hosts.is_cluster({'SLURM_NTASKS': '8'})  # Not within srun.
+  assert hosts.is_cluster({'SLURM_STEP_NUM_TASKS': '8'})
+  assert hosts.is_cluster({'OMPI_COMM_WORLD_SIZE': '2'})
+  assert hosts.is_cluster({'TPU_WORKER_HOSTNAMES': 'host0,host1'})
+  assert hosts.is_cluster({'JAX_COORDINATOR_ADDRESS': 'host:1234'})

@@ -1,0 +1,152 @@
+"""Several processes that train as one: how they meet, and how they fail."""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import os
+import secrets
+import sys
+import time
+from typing import NoReturn
+
+from absl import logging
+import jax
+from jax.experimental import multihost_utils
+import numpy as np
+
+from vit_jax import cli
+from vit_jax import errors
+from vit_jax import storage
+
+# Set for each task of several: by JAX's users, and by srun and Open MPI.
+_CLUSTER_VARIABLES = ('JAX_COORDINATOR_ADDRESS', 'COORDINATOR_ADDRESS')
+_CLUSTER_SIZES = ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
+
+# How long process 0 outlives an error. The others listen to it: without it,
+# JAX would kill them before they have said what happened to them.
+_GRACE_SECONDS = 5
+
+
+def is_cluster(environment: Mapping[str, str]) -> bool:
+  """Whether the environment is that of one of several processes."""
+  if any(environment.get(name) for name in _CLUSTER_VARIABLES):
+    return True
+  if any(int(environment.get(name) or 1) > 1 for name in _CLUSTER_SIZES):
+    return True
+  return ',' in environment.get('TPU_WORKER_HOSTNAMES', '')
+
+
+def start(
+  mode: str,
+  *,
+  coordinator_address: str | None = None,
+  num_processes: int | None = None,
+  process_id: int | None = None,
+  heartbeat_timeout: int = 100,
+) -> None:
+  """Joins the other processes where they are seen or asked for.
+
+  Args:
+    mode: 'on', 'off' or 'auto', which joins where an address is given or
+      `is_cluster`.
+    coordinator_address: 'host:port' of process 0. None: $JAX_COORDINATOR_ADDRESS
+      or what `jax.distributed` finds out.
+    num_processes: likewise, $JAX_NUM_PROCESSES.
+    process_id: likewise, $JAX_PROCESS_ID.
+    heartbeat_timeout: seconds of silence after which a process counts as lost.
+
+  Raises:
+    errors.UserError: if they cannot be joined.
+  """
+  seen = coordinator_address or is_cluster(os.environ)
+  if mode == 'off' or (mode == 'auto' and not seen):
+    return
+  try:
+    jax.distributed.initialize(
+      coordinator_address,
+      _or_variable(num_processes, 'JAX_NUM_PROCESSES'),
+      _or_variable(process_id, 'JAX_PROCESS_ID'),
+      heartbeat_timeout_seconds=heartbeat_timeout,
+    )
+  except (ValueError, RuntimeError) as e:
+    raise errors.UserError(
+      f'The other hosts cannot be joined: {_first_line(e)} Set'
+      f' --coordinator_address, --num_processes and --process_id, or'
+      f' --distributed=off.'
+    ) from e
+
+
+def _or_variable(value: int | None, name: str) -> int | None:
+  text = os.environ.get(name)
+  return int(text) if value is None and text else value
+
+
+def _first_line(error: Exception) -> str:
+  line = str(error).strip().split('\n')[0]
+  return line if line.endswith('.') else f'{line}.'
+
+
+def check_shared(workdir: storage.Path) -> None:
+  """Checks that all processes see the files of process 0.
+
+  Raises:
+    errors.UserError: in all of them, if one does not.
+  """
+  if jax.process_count() == 1:
+    return
+  token = np.int32(secrets.randbelow(2**31))
+  token = multihost_utils.broadcast_one_to_all(token)
+  path = workdir / f'.shared-{token}'
+  if jax.process_index() == 0:
+    path.write_text('')
+  multihost_utils.sync_global_devices('written')
+  seen = multihost_utils.process_allgather(np.array(path.exists()))
+  if jax.process_index() == 0:
+    path.unlink()
+  if not seen.all():
+    raise errors.UserError(
+      f'--workdir={workdir} is not the same on all hosts: processes'
+      f' {np.flatnonzero(~seen).tolist()} do not see what process 0 writes'
+      f' there. Give a folder that they share, or a bucket.'
+    )
+
+
+@contextlib.contextmanager
+def failing_together() -> Iterator[None]:
+  """Ends this process at any error when there are others, which would wait."""
+  try:
+    with noticing_losses():
+      yield
+  except Exception as e:
+    if jax.process_count() == 1:
+      raise
+    if isinstance(e, errors.UserError):
+      _leave(str(e))
+    logging.exception('Process %d failed.', jax.process_index())
+    _leave(f'{type(e).__name__}: {_first_line(e)}')
+
+
+@contextlib.contextmanager
+def noticing_losses() -> Iterator[None]:
+  """Ends this process when another is lost, before anything waits for it."""
+  try:
+    yield
+  except jax.errors.JaxRuntimeError as e:
+    if jax.process_count() == 1 or 'RESOURCE_EXHAUSTED' in str(e):
+      raise
+    _leave(
+      f'Another process was lost: {_first_line(e)} Start all of them again: they'
+      f' go on from the newest checkpoint.'
+    )
+
+
+def _leave(line: str) -> NoReturn:
+  """Exits with 1 at once.
+
+  An ordinary exit waits for all processes, in JAX and in orbax; but some are
+  gone, or wait for this one.
+  """
+  print(f'{cli.program()}: {line}', file=sys.stderr, flush=True)
+  sys.stdout.flush()
+  if jax.process_index() == 0:
+    time.sleep(_GRACE_SECONDS)
+  os._exit(1)

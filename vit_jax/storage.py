@@ -1,0 +1,61 @@
+"""Where a run writes: a folder, or an address in a bucket, gs://bucket/run."""
+
+import os
+import pathlib
+import uuid
+
+from etils import epath
+
+from vit_jax import errors
+
+Path = pathlib.Path | epath.Path
+
+
+def is_address(path: os.PathLike | str) -> bool:
+  """Whether a path is an address, and not a file or folder here."""
+  return '://' in os.fspath(path)
+
+
+def as_path(path: os.PathLike | str) -> Path:
+  """Returns what reads and writes at a path."""
+  return epath.Path(path) if is_address(path) else pathlib.Path(path)
+
+
+def make_workdir(workdir: str) -> Path:
+  """Makes a folder, or finds out whether a bucket can be written to.
+
+  Raises:
+    errors.UserError: if not.
+  """
+  path = as_path(workdir)
+  try:
+    if not is_address(workdir):
+      path.mkdir(parents=True, exist_ok=True)
+      return path
+    if not workdir.startswith('gs://'):
+      raise ValueError('an address must be gs://BUCKET/FOLDER')
+    # Buckets have no folders to be made: only a file can show it.
+    probe = path / f'.probe-{uuid.uuid4().hex}'
+    probe.write_text('')
+    probe.unlink()
+  except Exception as e:  # Each library of a storage has its own.
+    reason = getattr(e, 'strerror', None) or str(e).strip().split('\n')[0]
+    if isinstance(e, ImportError):
+      reason += "; try pip install -e '.[gcs]'"
+    raise errors.UserError(
+      f'--workdir={workdir} cannot be made: {reason}.'
+    ) from e
+  return path
+
+
+def upload(folder: pathlib.Path, address: Path, last: str = '') -> None:
+  """Copies the files of a folder to an address, over those of their names.
+
+  Args:
+    folder: which has no folders in it.
+    address: of a folder.
+    last: name of the file to be copied after all others.
+  """
+  address.mkdir(parents=True, exist_ok=True)
+  for file in sorted(folder.iterdir(), key=lambda p: (p.name == last, p.name)):
+    (address / file.name).write_bytes(file.read_bytes())
