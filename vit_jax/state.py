@@ -56,8 +56,10 @@ class Saver:
       n=1,
       keep_checkpoints_without_metrics=False,
     )
-    # As epath for orbax; absolute where it is a folder.
-    self._directory = epath.Path(workdir).resolve() / 'checkpoints'
+    directory = epath.Path(workdir) / 'checkpoints'
+    if not storage.is_address(directory):
+      directory = directory.resolve()  # Orbax wants it absolute.
+    self._directory = directory
     if not read_only and jax.process_index() == 0:
       # What a kill left. Orbax would do it in a thread that outlives errors.
       for path in _not_whole(self._directory):

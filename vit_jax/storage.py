@@ -27,21 +27,24 @@ def make_workdir(workdir: str) -> Path:
   Raises:
     errors.UserError: if not.
   """
+  if is_address(workdir) and not workdir.startswith('gs://'):
+    raise errors.UserError(
+      f'--workdir={workdir} must be a folder or gs://BUCKET/FOLDER.'
+    )
   path = as_path(workdir)
   try:
     if not is_address(workdir):
       path.mkdir(parents=True, exist_ok=True)
       return path
-    if not workdir.startswith('gs://'):
-      raise ValueError('an address must be gs://BUCKET/FOLDER')
     # Buckets have no folders to be made: only a file can show it.
     probe = path / f'.probe-{uuid.uuid4().hex}'
     probe.write_text('')
     probe.unlink()
   except Exception as e:  # Each library of a storage has its own.
-    reason = getattr(e, 'strerror', None) or str(e).strip().split('\n')[0]
+    text = str(e).strip().split('\n')[0]
+    reason = getattr(e, 'strerror', None) or f'{type(e).__name__}: {text}'
     if isinstance(e, ImportError):
-      reason += "; try pip install -e '.[gcs]'"
+      reason = f"{text}; try pip install -e '.[gcs]'"
     raise errors.UserError(
       f'--workdir={workdir} cannot be made: {reason}.'
     ) from e
