@@ -210,7 +210,10 @@ WRONG = {
     ],
     r'diverged: at step \d+ .*last good checkpoint is of step None',
   ),
-  'an address': (['--workdir=ftp://host/run'], 'a folder or gs://BUCKET/FOLDER'),
+  'an address': (
+    ['--workdir=ftp://host/run'],
+    'a folder or gs://BUCKET/FOLDER',
+  ),
   'no such cluster': (['--distributed=on'], 'other hosts cannot be joined'),
   'a mesh of none': (['--config.mesh.fsdp=0'], 'product must be the 1 devices'),
   'nothing to evaluate': (['--config.trainer=evaluate'], 'has no checkpoints'),

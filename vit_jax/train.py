@@ -17,6 +17,7 @@ import optax
 from vit_jax import artifact
 from vit_jax import build
 from vit_jax import defaults
+from vit_jax import errors
 from vit_jax import evaluate
 from vit_jax import flops
 from vit_jax import loop
@@ -108,6 +109,11 @@ def train_and_evaluate(
     SystemExit: 0, after SIGTERM, the state being saved.
   """
   validate.validate(config)
+  if config.profile_steps and storage.is_address(workdir):
+    raise errors.UserError(
+      f'config.profile_steps is {config.profile_steps}: a trace needs a folder,'
+      f' --workdir is {workdir}.'
+    )
   mesh = sharding.make_mesh(**config.mesh)
   # Fails now, not at the first evaluation, where a batch cannot be split.
   for batch_size in (config.batch // config.accum_steps, config.batch_eval):
