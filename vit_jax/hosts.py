@@ -60,6 +60,7 @@ def start(
   seen = coordinator_address or is_cluster(os.environ)
   if mode == 'off' or (mode == 'auto' and not seen):
     return
+  logging.info('Waiting for the other processes, at most 5 minutes.')
   try:
     jax.distributed.initialize(
       coordinator_address,
@@ -145,6 +146,7 @@ def _leave(line: str) -> NoReturn:
   An ordinary exit waits for all processes, in JAX and in orbax; but some are
   gone, or wait for this one.
   """
+  logging.debug('Details:', exc_info=True)
   print(f'{cli.program()}: {line}', file=sys.stderr, flush=True)
   sys.stdout.flush()
   if jax.process_index() == 0:
