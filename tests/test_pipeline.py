@@ -86,6 +86,35 @@ def test_small_images_travel_raw_and_photographs_as_uint8(image_folder):
   assert pipeline.is_raw(sources.get_source('digits', 'train'))
 
 
+class Recorded(pipeline.Decoded):
+  """Keeps the indices that are read."""
+
+  def __getitem__(self, index):
+    self.reads = [*getattr(self, 'reads', ()), index]
+    return super().__getitem__(index)
+
+
+def test_each_host_reads_its_own_images_alone():
+  data = Recorded(sources.get_source('digits', 'test'))  # 360 of them.
+  reads = []
+  for shard in range(4):
+    data.reads = []
+    batches = pipeline.train_batches(
+      data,
+      transforms.TrainImage((8, 8)),
+      batch_size=120,
+      seed=0,
+      shard=(shard, 4),
+      num_threads=1,
+      prefetch=1,
+    )
+    next(batches)
+    # Those of a batch, and of one or two to come.
+    assert 30 <= len(data.reads) <= 90
+    reads.append(data.reads)
+  assert len(set().union(*reads)) == sum(len(r) for r in reads)
+
+
 @pytest.mark.parametrize(
   'batch_size, shards', [(4, 1), (4, 2), (6, 3), (15, 1), (40, 1), (40, 4)]
 )
