@@ -58,7 +58,7 @@ setuptools.setup(
   extras_require={
     'cuda': ['jax[cuda13]>=0.10,<0.13'],
     'tpu': ['jax[tpu]>=0.10,<0.13'],
-    'gcs': ['etils[epath-gcs]>=1.13,<2'],  # For --workdir=gs://...
+    'gcs': ['etils[epath-gcs]>=1.15,<2'],  # For --workdir=gs://...
     'prepare': [  # Only to prepare catalogue data sets once.
       'importlib_resources>=6,<8',
       'tensorflow>=2.20,<3',
