@@ -5,7 +5,7 @@ heads and the mlp. One device is a mesh of size 1 and the same code.
 """
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 import contextlib
 import math
 import re
@@ -36,18 +36,25 @@ _STACKED = re.compile(r'(encoderblock|MixerBlock)/')
 BATCH = P(('data', 'fsdp'))
 
 
-def make_mesh(data: int = -1, fsdp: int = 1, model: int = 1) -> Mesh:
-  """Returns a mesh of all devices, of all hosts.
+def make_mesh(
+  data: int = -1,
+  fsdp: int = 1,
+  model: int = 1,
+  devices: Sequence[jax.Device] | None = None,
+) -> Mesh:
+  """Returns a mesh of devices.
 
   Args:
     data: devices along this axis; one of the three may be -1: the rest.
     fsdp: likewise.
     model: likewise.
+    devices: None: all, of all hosts.
 
   Raises:
     errors.UserError: if their product is not the number of devices.
   """
-  sizes, total = [data, fsdp, model], jax.device_count()
+  devices = jax.devices() if devices is None else devices
+  sizes, total = [data, fsdp, model], len(devices)
   if sizes.count(-1) == 1 and 0 not in sizes:
     known = -math.prod(sizes)
     sizes = [total // known if s == -1 else s for s in sizes]
@@ -58,7 +65,10 @@ def make_mesh(data: int = -1, fsdp: int = 1, model: int = 1) -> Mesh:
     )
   # Linen needs axes whose sharding the compiler propagates.
   return jax.make_mesh(
-    tuple(sizes), ('data', 'fsdp', 'model'), axis_types=(AxisType.Auto,) * 3
+    tuple(sizes),
+    ('data', 'fsdp', 'model'),
+    axis_types=(AxisType.Auto,) * 3,
+    devices=devices,
   )
 
 
@@ -84,6 +94,15 @@ def state_shardings(mesh: Mesh, state: Any) -> Any:
   return jax.tree_util.tree_map_with_path(sharding, state)
 
 
+def place(mesh: Mesh, state: Any) -> Any:
+  """Returns the shapes and dtypes of arrays with their `state_shardings`."""
+  return jax.tree.map(
+    lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+    state,
+    state_shardings(mesh, state),
+  )
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
   """Returns how a batch is split: its first axis, over `data` and `fsdp`."""
   return NamedSharding(mesh, BATCH)
@@ -92,6 +111,11 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 def replicated(mesh: Mesh) -> NamedSharding:
   """Returns the sharding of what every device holds."""
   return NamedSharding(mesh, P())
+
+
+def parts(mesh: Mesh) -> int:
+  """Returns in how many parts a batch is split."""
+  return mesh.shape['data'] * mesh.shape['fsdp']
 
 
 def _rows(mesh: Mesh, batch_size: int) -> dict[int, tuple[int, ...]]:
@@ -109,11 +133,11 @@ def data_shard(mesh: Mesh, batch_size: int) -> tuple[int, int]:
   Raises:
     errors.UserError: if the batch cannot be split over the devices.
   """
-  parts = mesh.shape['data'] * mesh.shape['fsdp']
-  if batch_size % parts:
+  count = parts(mesh)
+  if batch_size % count:
     raise errors.UserError(
-      f'A batch of {batch_size} cannot be split over {parts} devices. Choose a'
-      f' multiple of {parts}.'
+      f'A batch of {batch_size} cannot be split over {count} devices. Choose a'
+      f' multiple of {count}.'
     )
   rows = _rows(mesh, batch_size)
   # Hosts that hold the same rows (the `model` axis between them) read the same.
