@@ -34,7 +34,7 @@ LEVELS = (
   ('data.splits',),
   ('data.folder',),
   ('data.sources',),
-  ('data.pipeline',),
+  ('data.pipeline', 'data.stand_in'),
   ('data.captions',),
   ('models.resnet', 'models.bert', 'models.layers', 'models.blocks'),
   ('models.vit', 'models.mixer'),
@@ -50,7 +50,7 @@ LEVELS = (
     'inference',
     'attention_choice',
   ),
-  ('interop.infer', 'update'),
+  ('interop.infer', 'update', 'hlo', 'memory'),
   ('interop.npz', 'interop.torch_layout', 'interop.orbax'),
   ('interop.timm_names', 'interop.huggingface'),
   ('interop.timm',),
@@ -63,7 +63,10 @@ LEVELS = (
   ('evaluate', 'zero_shot', 'loop'),
   ('train',),
   ('contrastive',),
-  ('main',),
+  ('main', 'ahead'),
+  ('fit',),
+  ('report',),
+  ('plan',),
 )
 
 

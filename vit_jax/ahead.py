@@ -14,6 +14,7 @@ from vit_jax import build
 from vit_jax import contrastive
 from vit_jax import flops
 from vit_jax import hlo
+from vit_jax import memory as memory_lib
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import train
@@ -141,7 +142,7 @@ def compile_step(
     try:
       compiled = traced.lower().compile()
     except jax.errors.JaxRuntimeError as e:
-      if 'RESOURCE_EXHAUSTED' not in str(e):
+      if not memory_lib.is_out_of_memory(e):
         raise
       return Program(**known, **_needed(str(e)))
   memory = compiled.memory_analysis()

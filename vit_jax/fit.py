@@ -12,9 +12,6 @@ import numpy as np
 
 from vit_jax import ahead
 
-# Less memory and more to compute, from left to right.
-REMAT = (False, True)
-
 _MAX_COMPILATIONS = 5  # For one answer.
 
 # Images a device; more than a few only by eights, which registers hold.
@@ -27,7 +24,7 @@ class Setting:
 
   batch: int
   accum_steps: int
-  remat: bool
+  remat: str
 
   def __str__(self) -> str:
     return (
@@ -66,7 +63,7 @@ class Search:
     program = self.programs[setting]
     return program.fits and program.peak <= self.limit
 
-  def largest_batch(self, accum_steps: int, remat: bool) -> Setting | None:
+  def largest_batch(self, accum_steps: int, remat: str) -> Setting | None:
     """Returns the largest batch that fits, None if there is none."""
     return self._last_that_fits(
       [
@@ -75,7 +72,7 @@ class Search:
       ]
     )
 
-  def fewest_parts(self, batch: int, remat: bool) -> Setting | None:
+  def fewest_parts(self, batch: int, remat: str) -> Setting | None:
     """Returns the smallest `accum_steps` of a batch, None if there is none."""
     most = batch // self._parts
     return self._last_that_fits(
@@ -123,7 +120,7 @@ class Search:
     needed = [np.polyval(line, self._size(s)) + self._sums(s) for s in settings]
     return max((i for i, n in enumerate(needed) if n <= self.limit), default=-1)
 
-  def _line(self, remat: bool) -> np.ndarray | None:
+  def _line(self, remat: str) -> np.ndarray | None:
     """Returns the bytes of a step as (slope, constant), None if unknown."""
     programs = {
       s: p for s, p in self.programs.items() if s.remat == remat and p.peak
@@ -138,7 +135,7 @@ class Search:
     points.setdefault(0, 2 * program.parameters + program.optimizer)
     return np.polyfit(*zip(*sorted(points.items())[-2:], strict=True), 1)
 
-  def _kind(self, setting: Setting) -> tuple[bool, bool]:
+  def _kind(self, setting: Setting) -> tuple[str, bool]:
     """Returns what must be equal for memory to grow with the images alone."""
     return setting.remat, setting.accum_steps > 1
 

@@ -7,6 +7,7 @@ import jax
 
 from vit_jax import ahead
 from vit_jax import fit
+from vit_jax import memory as memory_lib
 from vit_jax import sharding
 from vit_jax import state as state_lib
 
@@ -38,11 +39,11 @@ def state(like: state_lib.TrainState, mesh: jax.sharding.Mesh) -> str:
     like: shapes and dtypes.
     mesh: its devices along `data` and `fsdp` are split in other ways.
   """
-  count, model = sharding.parts(mesh), mesh.shape['model']
-  rows = []
+  count, rows = sharding.parts(mesh), []
   fsdp = [n for n in range(1, count + 1) if count % n == 0]
   for n in sorted({*fsdp[:_MAX_ROWS], mesh.shape['fsdp']}):
-    other = sharding.make_mesh(count // n, n, model, mesh.devices.flatten())
+    sizes = (count // n, n, mesh.shape['model'])
+    other = jax.sharding.AbstractMesh(sizes, mesh.axis_names)
     placed = sharding.place(other, like)
     mark = ' (this)' if n == mesh.shape['fsdp'] else ''
     rows.append(
@@ -98,7 +99,7 @@ def collectives(program: ahead.Program) -> str:
 
 def search(found: fit.Search, setting: fit.Setting) -> str:
   """Returns the settings that fit, one line each; compiles to find them."""
-  for remat in fit.REMAT[fit.REMAT.index(setting.remat) :]:
+  for remat in memory_lib.REMAT[memory_lib.REMAT.index(setting.remat) :]:
     fewest = found.fewest_parts(setting.batch, remat)
     largest = found.largest_batch(setting.accum_steps, remat)
     if fewest or largest:

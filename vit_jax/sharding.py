@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
+from jax.sharding import AbstractMesh
 from jax.sharding import AxisType
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
@@ -21,17 +22,25 @@ import numpy as np
 
 from vit_jax import errors
 
-RULES = (  # First match wins; names are those of the official checkpoints.
+# First match wins; names are those of the official checkpoints. A spec is of the
+# last dimensions: blocks that are scanned have one more before them, for layers.
+RULES = (
   (r'MlpBlock_\d+/Dense_0/kernel$', P('fsdp', 'model')),
   (r'MlpBlock_\d+/Dense_1/kernel$', P('model', 'fsdp')),
+  (r'_mixing/Dense_0/kernel$', P('fsdp', 'model')),
+  (r'_mixing/Dense_1/kernel$', P('model', 'fsdp')),
+  # BERT's have no axis for the heads.
+  (r'attention_layer/(query|key|value)/kernel$', P('fsdp', 'model')),
+  (r'(attention|mlp)_block/dense_layer/kernel$', P('model', 'fsdp')),
+  (r'mlp/dense_layer/kernel$', P('fsdp', 'model')),
   (r'(query|key|value)/kernel$', P('fsdp', 'model', None)),
   (r'out/kernel$', P('model', None, 'fsdp')),
-  (r'embedding/kernel$', P(None, None, None, 'fsdp')),
+  (r'(head|pre_logits)/kernel$', P('fsdp', 'model')),
+  # Of images: patches and convolutions. Of words and positions: tables.
+  (r'(embedding|stem|conv\w*)/kernel$', P(None, None, None, 'fsdp')),
+  (r'/embedding$', P(None, 'fsdp')),
   (r'', P()),
 )
-
-# Scanned blocks, whose arrays have the depth first: see `models.blocks`.
-_STACKED = re.compile(r'(encoderblock|MixerBlock)/')
 
 BATCH = P(('data', 'fsdp'))
 
@@ -72,7 +81,7 @@ def make_mesh(
   )
 
 
-def state_shardings(mesh: Mesh, state: Any) -> Any:
+def state_shardings(mesh: Mesh | AbstractMesh, state: Any) -> Any:
   """Returns a NamedSharding for each array, by `RULES`.
 
   Optimizer states are matched too: their names end as the parameters' do. A
@@ -82,19 +91,17 @@ def state_shardings(mesh: Mesh, state: Any) -> Any:
   def sharding(path: tuple[Any, ...], x: Any) -> NamedSharding:
     name = jax.tree_util.keystr(path, simple=True, separator='/')
     spec = next(spec for pattern, spec in RULES if re.search(pattern, name))
-    if _STACKED.search(name):
-      spec = P(None, *spec)
-    # BERT's query, key and value kernels have no axis for the heads.
+    spec = (None,) * (x.ndim - len(spec)) + tuple(spec)
     axes = [
       axis if axis and size % mesh.shape[axis] == 0 else None
-      for size, axis in zip(x.shape, spec, strict=False)
+      for size, axis in zip(x.shape, spec, strict=True)
     ]
     return NamedSharding(mesh, P(*axes))
 
   return jax.tree_util.tree_map_with_path(sharding, state)
 
 
-def place(mesh: Mesh, state: Any) -> Any:
+def place(mesh: Mesh | AbstractMesh, state: Any) -> Any:
   """Returns the shapes and dtypes of arrays with their `state_shardings`."""
   return jax.tree.map(
     lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
