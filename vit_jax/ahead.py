@@ -162,7 +162,7 @@ def compile_step(
 
 def _needed(message: str) -> dict[str, Any]:
   """Returns what the message of a compiler that gave up says."""
-  match = re.search(r'(?:Used |required .*\()([\d.]+)([KMGT])', message)
+  match = re.search(r'(?:Used |required .*?\()([\d.]+)([KMGT])', message)
   peak = None
   if match:
     peak = int(float(match[1]) * 2 ** (10 * (1 + 'KMGT'.index(match[2]))))

@@ -100,7 +100,10 @@ def make_task(
     eval_fn=functools.partial(
       run_evaluation,
       # Replicated, so that every host has all embeddings.
-      jax.jit(embed, out_shardings=sharding.replicated(mesh)),
+      jax.jit(
+        sharding.in_mesh(mesh, embed),
+        out_shardings=sharding.replicated(mesh),
+      ),
       data=data,
       mesh=mesh,
       batch_size=config.batch_eval,

@@ -24,6 +24,8 @@ _CALLED = re.compile(
   r'(?:body|condition|calls|to_apply|(?:true|false)_computation)=%?([\w.-]+)'
   r'|branch_computations=\{([^}]*)\}'
 )
+_CONDITION = re.compile(r'condition=%?([\w.-]+)')
+_LIMIT = re.compile(r' s32\[\]\S* constant\((\d+)\)')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
 # TPU programs have no such operation: it is a fusion of this name.
@@ -55,21 +57,22 @@ def collectives(text: str) -> dict[str, Collective]:
   seen = set()
   todo = [(entry, 1)]
   while todo:
-    name, times = todo.pop()
-    types = dict(_instructions(computations[name]))
+    computation, times = todo.pop()
+    types = dict(_instructions(computations[computation]))
     for instruction, definition in types.items():
-      todo += [(c, times * _trips(definition)) for c in _called(definition)]
+      repeats = times * _trips(definition, computations)
+      todo += [(name, repeats) for name in _called(definition)]
       match = _COLLECTIVE.match(definition)
       if not match:
         continue
       # TPU programs name the parts of an asynchronous one by its channel.
       channel = _CHANNEL.search(definition)
-      identity = channel[1] if channel else f'{name}/{instruction}'
+      identity = channel[1] if channel else f'{computation}/{instruction}'
       if identity in seen:
         continue
       seen.add(identity)
       kind = match[2]
-      if name.startswith(_FUSED_REDUCE_SCATTER):
+      if computation.startswith(_FUSED_REDUCE_SCATTER):
         kind = 'reduce-scatter'
       collective = found.setdefault(kind, Collective())
       collective.count += times
@@ -99,9 +102,16 @@ def _called(definition: str) -> Iterator[str]:
     yield from [one] if one else re.findall(r'[\w.-]+', several)
 
 
-def _trips(definition: str) -> int:
-  match = _TRIPS.search(definition)
-  return int(match[1]) if match else 1
+def _trips(definition: str, computations: dict[str, list[str]]) -> int:
+  """Returns how often what an instruction calls is run."""
+  condition = _CONDITION.search(definition)
+  if not condition:
+    return 1
+  if match := _TRIPS.search(definition):
+    return int(match[1])
+  # TPU programs do not say, but count up from 0 to a constant.
+  limits = _LIMIT.findall('\n'.join(computations[condition[1]]))
+  return int(limits[0]) if len(limits) == 1 else 1
 
 
 def _whole_bytes(match: re.Match[str], types: dict[str, str]) -> int:

@@ -6,6 +6,7 @@ python -m vit_jax.plan --config=configs/h14_imagenet.py --topology=v5e:16x16 \
 Compiles the step that the config trains; reads no images and no weights. TPUs
 need `pip install -e '.[plan]'`. With --devices=N it compiles for N virtual CPU
 devices, whose activations are float32; with neither, for the devices here.
+Attention is by XLA unless config.attention says otherwise.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from ml_collections import config_flags
 from vit_jax import ahead
 from vit_jax import build
 from vit_jax import cli
+from vit_jax import defaults
 from vit_jax import errors
 from vit_jax import fit
 from vit_jax import flops
@@ -31,28 +33,6 @@ from vit_jax import report
 from vit_jax import sharding
 from vit_jax.configs import common
 from vit_jax.configs import validate
-
-config_flags.DEFINE_config_file(
-  'config', None, 'Run file, see configs/.', lock_config=True
-)
-flags.DEFINE_string(
-  'topology', None, 'TPUs to compile for: v5e:16x16, v5p:8x8x8, v6e:4x4.'
-)
-flags.DEFINE_integer(
-  'devices', None, 'Virtual CPU devices to compile for.', lower_bound=1
-)
-flags.DEFINE_string(
-  'mesh', None, 'Instead of config.mesh: data:64,fsdp:4; what is left out is 1.'
-)
-flags.DEFINE_integer(
-  'num_classes', None, 'Of a data set that is not here.', lower_bound=1
-)
-flags.DEFINE_float(
-  'memory_gib', None, 'What a device may hold; default: what it can.'
-)
-flags.DEFINE_bool(
-  'search', True, 'Look for the largest batch and the fewest parts that fit.'
-)
 
 
 def devices(
@@ -184,7 +164,7 @@ def main(argv: Sequence[str]) -> None:
   sizes = parse_mesh(options.mesh) if options.mesh else config.mesh
   mesh = sharding.make_mesh(**sizes, devices=chosen)
   if config.model is None:  # What it is, its weights tell.
-    config, _ = build.resolve(config, '', resumed=False)
+    config, _ = defaults.fill(config, '', mesh, resumed=False)
   limit = flops.memory_bytes(chosen[0])
   if options.memory_gib:
     limit = int(options.memory_gib * 2**30)
@@ -200,6 +180,34 @@ def main(argv: Sequence[str]) -> None:
   )
 
 
+def define_flags() -> None:
+  """Defines the flags; `main` has some of the same names."""
+  config_flags.DEFINE_config_file(
+    'config', None, 'Run file, see configs/.', lock_config=True
+  )
+  flags.DEFINE_string(
+    'topology', None, 'TPUs to compile for: v5e:16x16, v5p:8x8x8, v6e:4x4.'
+  )
+  flags.DEFINE_integer(
+    'devices', None, 'Virtual CPU devices to compile for.', lower_bound=1
+  )
+  flags.DEFINE_string(
+    'mesh',
+    None,
+    'Instead of config.mesh: data:64,fsdp:4; what is left out is 1.',
+  )
+  flags.DEFINE_integer(
+    'num_classes', None, 'Of a data set that is not here.', lower_bound=1
+  )
+  flags.DEFINE_float(
+    'memory_gib', None, 'What a device may hold; default: what it can.'
+  )
+  flags.DEFINE_bool(
+    'search', True, 'Look for the largest batch and the fewest parts that fit.'
+  )
+
+
 if __name__ == '__main__':
+  define_flags()
   flags.mark_flags_as_required(['config'])
   cli.run(main)

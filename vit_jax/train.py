@@ -151,7 +151,7 @@ def jit_step(task: Task, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
   """Returns the step, jitted; it consumes the old state."""
   shardings = jax.tree.map(lambda x: x.sharding, task.like)
   return jax.jit(
-    task.step,
+    sharding.in_mesh(mesh, task.step),
     donate_argnums=0,
     out_shardings=(shardings, sharding.replicated(mesh)),
   )
