@@ -1,6 +1,6 @@
 """Running out of memory: one line that says which setting to change, and how."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import contextlib
 
 import jax
@@ -33,50 +33,46 @@ def advice(config: ml_collections.ConfigDict) -> Iterator[None]:
     if not is_out_of_memory(e):
       raise
     mesh = sharding.make_mesh(**config.mesh)
-    flags = ' or '.join(f'--config.{flag}' for flag in smaller(config, mesh))
+    settings = smaller(config, mesh.shape, jax.default_backend())
     reason = str(e).split('\n')[0].removeprefix('RESOURCE_EXHAUSTED: ')
     raise errors.UserError(
       f'Out of memory with a batch of {config.batch} in {config.accum_steps}'
-      f' parts on {mesh.size} devices ({reason[:200]}). Try {flags}; if it was'
-      f' an evaluation, --config.batch_eval={_halved(config.batch_eval, mesh)}.'
-      f' `python -m vit_jax.plan` with the same --config says what fits.'
+      f' parts on {mesh.size} devices ({reason[:200]}). Try'
+      f' {" or ".join(f"--config.{setting}" for setting in settings)}; if it was'
+      f' an evaluation, a smaller --config.batch_eval. What fits, python -m'
+      f' vit_jax.plan with the same --config says.'
     ) from e
 
 
 def smaller(
-  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+  config: ml_collections.ConfigDict, axes: Mapping[str, int], platform: str
 ) -> list[str]:
   """Returns settings that take less memory, what costs least first.
 
   Args:
     config: settings that take too much.
-    mesh: of the devices.
+    axes: devices along each axis of the mesh.
+    platform: 'cpu', 'gpu' or 'tpu'.
 
   Returns:
     Like 'accum_steps=16', the smallest change each.
   """
-  parts, found = sharding.parts(mesh), []
-  contrastive = 'text_model' in (config.model or {})
-  if config.dtype == 'float32' and mesh.devices.flat[0].platform != 'cpu':
+  parts, found = axes['data'] * axes['fsdp'], []
+  if config.dtype == 'float32' and platform != 'cpu':
     found.append('dtype=bfloat16')
-  if not contrastive:  # It has neither.
+  if 'text_model' not in (config.model or {}):  # They have neither.
     images = config.batch // parts
     steps = range(config.accum_steps + 1, images + 1)
     if more := [n for n in steps if images % n == 0]:
       found.append(f'accum_steps={more[0]}')
-    if stronger := REMAT[REMAT.index(config.remat) + 1 :]:
-      found.append(f'remat={stronger[-1]}')
-  fsdp = range(mesh.shape['fsdp'] + 1, parts + 1)
+    if config.remat != REMAT[-1]:
+      found.append(f'remat={REMAT[-1]}')
+  fsdp = range(axes['fsdp'] + 1, parts + 1)
   if more := [n for n in fsdp if parts % n == 0]:
     data = parts // more[0]
     also = f' --config.mesh.data={data}' if config.mesh.data != -1 else ''
     found.append(f'mesh.fsdp={more[0]}{also}')
-  accum_steps = config.accum_steps
-  if (batch := _halved(config.batch, mesh, accum_steps)) < config.batch:
+  step = parts * config.accum_steps
+  if (batch := config.batch // 2 // step * step) > 0:
     found.append(f'batch={batch}')
-  return found
-
-
-def _halved(batch: int, mesh: jax.sharding.Mesh, accum_steps: int = 1) -> int:
-  step = sharding.parts(mesh) * accum_steps
-  return max(batch // 2 // step * step, step)
+  return found or ['pp.crop, a smaller one,']

@@ -151,7 +151,8 @@ def plan(
     found = fit.Search(
       compile_setting, limit, sharding.parts(mesh), {setting: program}
     )
-    parts.append(report.search(found, setting))
+    contrastive = 'text_model' in config.model
+    parts.append(report.search(found, setting, contrastive))
   return '\n\n'.join(parts)
 
 

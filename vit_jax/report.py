@@ -1,6 +1,7 @@
 """What `plan` prints, as Markdown."""
 
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 import jax
@@ -97,30 +98,41 @@ def collectives(program: ahead.Program) -> str:
   return _table(('collectives of a step', 'count', 'whole arrays'), rows)
 
 
-def search(found: fit.Search, setting: fit.Setting) -> str:
-  """Returns the settings that fit, one line each; compiles to find them."""
-  for remat in memory_lib.REMAT[memory_lib.REMAT.index(setting.remat) :]:
-    fewest = found.fewest_parts(setting.batch, remat)
-    largest = found.largest_batch(setting.accum_steps, remat)
-    if fewest or largest:
-      return '\n'.join(
-        (
-          _found('Fewest accum_steps', fewest, found),
-          _found('Largest batch', largest, found),
-        )
-      )
-  return (
-    'Nothing fits, not one image a device with the activations computed again:'
-    ' try a larger mesh.fsdp (see above), more or larger devices, optim_dtype'
-    ' bfloat16.'
-  )
+def search(
+  found: fit.Search, setting: fit.Setting, contrastive: bool = False
+) -> str:
+  """Returns the settings that fit, one line each; compiles to find them.
+
+  Args:
+    found: what compiles.
+    setting: of the config.
+    contrastive: whether neither `accum_steps` nor `remat` can be changed.
+  """
+  largest = found.largest_batch(setting.accum_steps, setting.remat)
+  if contrastive:
+    return _found('Largest batch', largest, found)
+  fewest = found.fewest_parts(setting.batch, setting.remat)
+  answers = {'Largest batch': largest, 'Fewest accum_steps': fewest}
+  if not found.fits(setting):
+    stronger = memory_lib.REMAT[memory_lib.REMAT.index(setting.remat) + 1 :]
+    settings = (dataclasses.replace(setting, remat=name) for name in stronger)
+    answers['Least remat'] = next(filter(found.fits, settings), None)
+  if not any(answers.values()):
+    fewest = found.fewest_parts(setting.batch, memory_lib.REMAT[-1])
+    answers = {'Fewest accum_steps': fewest}
+  if not any(answers.values()):
+    return (
+      'Nothing fits, not one image a device at a time. Try a larger mesh.fsdp'
+      ' (see above), more or larger devices, or optim_dtype=bfloat16.'
+    )
+  return '\n'.join(_found(name, s, found) for name, s in answers.items())
 
 
 def _found(name: str, setting: fit.Setting | None, found: fit.Search) -> str:
   if setting is None:
-    return f'{name}: none fits.'
+    return f'{name} that fits: none.'
   peak = _size(found.programs[setting].peak)
-  return f'{name}: {setting}, {peak} of {_size(found.limit)}.'
+  return f'{name} that fits: {setting}; {peak} of {_size(found.limit)}.'
 
 
 def _size(number: int) -> str:
