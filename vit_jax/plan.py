@@ -153,7 +153,7 @@ def plan(
     )
     contrastive = 'text_model' in config.model
     parts.append(report.search(found, setting, contrastive))
-  return '\n\n'.join(parts)
+  return '\n\n'.join(filter(None, parts))
 
 
 def main(argv: Sequence[str]) -> None:
