@@ -59,6 +59,9 @@ setuptools.setup(
     'cuda': ['jax[cuda13]>=0.10,<0.13'],
     'tpu': ['jax[tpu]>=0.10,<0.13'],
     'gcs': ['etils[epath-gcs]>=1.15,<2'],  # For --workdir=gs://...
+    # To compile for TPUs where there are none: each jax names its own libtpu,
+    # 0.0.42 for jax 0.10, 0.0.50 for 0.12.
+    'plan': ['jax[tpu]>=0.10,<0.13'],
     'prepare': [  # Only to prepare catalogue data sets once.
       'importlib_resources>=6,<8',
       'tensorflow>=2.20,<3',

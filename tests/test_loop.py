@@ -159,3 +159,11 @@ def test_a_scanned_run_ends_as_an_unrolled_one(image_folder, tmp_path):
     got.params['Transformer']['encoderblock_1']['LayerNorm_0']['scale'],
     atol=1e-6,
   )
+
+
+def test_running_out_of_memory_ends_in_advice(tmp_path):
+  def step(state, batch, key):
+    raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
+
+  with pytest.raises(errors.UserError, match='Try --config.accum_steps=16'):
+    run(tmp_path, step=step)

@@ -165,12 +165,7 @@ def abstract_state(
     step = jnp.zeros((), jnp.int32)
     return state_lib.TrainState(step, params, tx.init(params))
 
-  state = jax.eval_shape(create)
-  return jax.tree.map(
-    lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-    state,
-    sharding.state_shardings(mesh, state),
-  )
+  return sharding.place(mesh, jax.eval_shape(create))
 
 
 def initial_state(

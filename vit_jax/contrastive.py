@@ -55,19 +55,28 @@ def evaluate(
 
 
 def make_task(
-  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  data: build.Data | None = None,
 ) -> train.Task:
   """Returns the task of finding the text of an image and the image of a text.
+
+  Args:
+    config: settings.
+    mesh: where the state is.
+    data: None opens the captions and the vocabulary.
 
   Raises:
     errors.UserError: if the captions or the vocabulary are not right.
   """
   model = models.from_config(common.model_kwargs(config))
-  with sharding.first_process_first():
-    vocabulary = lit_weights.find_vocabulary(
-      config.model, config.vocabulary, config.pretrained_dir
-    )
-  data = _data(config, model, vocabulary)
+  vocabulary = None
+  if data is None:
+    with sharding.first_process_first():
+      vocabulary = lit_weights.find_vocabulary(
+        config.model, config.vocabulary, config.pretrained_dir
+      )
+    data = _data(config, model, vocabulary)
   tx, schedule = build.optimizer(config)
   tx = _without_locked(tx)
   like = build.abstract_state(model, tx, data.image_shape, mesh)
@@ -91,7 +100,10 @@ def make_task(
     eval_fn=functools.partial(
       run_evaluation,
       # Replicated, so that every host has all embeddings.
-      jax.jit(embed, out_shardings=sharding.replicated(mesh)),
+      jax.jit(
+        sharding.in_mesh(mesh, embed),
+        out_shardings=sharding.replicated(mesh),
+      ),
       data=data,
       mesh=mesh,
       batch_size=config.batch_eval,

@@ -51,17 +51,19 @@ def eval_step(
 
 
 def make_eval_step(
-  config: ml_collections.ConfigDict, model: nn.Module, data: build.Data
+  config: ml_collections.ConfigDict,
+  model: nn.Module,
+  data: build.Data,
+  mesh: jax.sharding.Mesh,
 ) -> EvalStep:
   """Returns `eval_step` of a config, jitted."""
-  return jax.jit(
-    functools.partial(
-      eval_step,
-      model=model,
-      preprocess=data.preprocess.eval,
-      loss=config.loss,
-    )
+  step = functools.partial(
+    eval_step,
+    model=model,
+    preprocess=data.preprocess.eval,
+    loss=config.loss,
   )
+  return jax.jit(sharding.in_mesh(mesh, step))
 
 
 def classification(
@@ -82,7 +84,7 @@ def make_eval_fn(
   mesh: jax.sharding.Mesh,
 ) -> EvalFn:
   """Returns `run` of a config: parameters to metrics."""
-  step_fn = make_eval_step(config, model, data)
+  step_fn = make_eval_step(config, model, data, mesh)
 
   def eval_fn(params: Any) -> dict[str, int | float]:
     params = inference.cast_weights(params, config.dtype)

@@ -1,4 +1,4 @@
-"""Floating-point operations of a model, and what devices can do."""
+"""Floating-point operations of a model, and what devices can do and hold."""
 
 import math
 from typing import Any
@@ -10,31 +10,50 @@ import jax.numpy as jnp
 
 from vit_jax import models
 
-# Dense bfloat16 FLOP/s of one device, from the vendors' data sheets, by the
-# start of `jax.Device.device_kind`; longer names first.
-_PEAK_FLOPS = (
-  ('TPU v2', 22.5e12),
-  ('TPU v3', 61.5e12),
-  ('TPU v4', 275e12),
-  ('TPU v5 lite', 197e12),
-  ('TPU v5', 459e12),
-  ('TPU v6 lite', 918e12),
-  ('NVIDIA H200', 989e12),
-  ('NVIDIA H100 PCIe', 756e12),
-  ('NVIDIA H100', 989e12),
-  ('NVIDIA A100', 312e12),
-  ('NVIDIA L40S', 362e12),
-  ('NVIDIA L4', 121e12),
-  ('Tesla V100', 125e12),
+# By the start of `jax.Device.device_kind`, longer names first: dense bfloat16
+# FLOP/s of one device, from the vendors' data sheets, and GiB of memory. That is
+# what the compiler of libtpu 0.0.42 says a program may use, a little less than
+# in the data sheets (16 GB of a v5e); GPUs are asked. It compiles for a v4 as
+# two devices.
+_CHIPS = (
+  ('TPU v2', 22.5e12, 7.48),
+  ('TPU v3', 61.5e12, 15.48),
+  ('TPU v4', 275e12, 15.25),
+  ('TPU v5 lite', 197e12, 15.75),
+  ('TPU v5', 459e12, 95.74),
+  ('TPU v6 lite', 918e12, 31.25),
+  ('NVIDIA H200', 989e12, None),
+  ('NVIDIA H100 PCIe', 756e12, None),
+  ('NVIDIA H100', 989e12, None),
+  ('NVIDIA A100', 312e12, None),
+  ('NVIDIA L40S', 362e12, None),
+  ('NVIDIA L4', 121e12, None),
+  ('Tesla V100', 125e12, None),
 )
+
+
+def _chip(device: jax.Device) -> tuple[float | None, float | None]:
+  for kind, peak, gib in _CHIPS:
+    if device.device_kind.startswith(kind):
+      return peak, gib
+  return None, None
 
 
 def peak_flops(device: jax.Device) -> float | None:
   """Returns the peak bfloat16 FLOP/s of a device, None where unknown."""
-  for kind, peak in _PEAK_FLOPS:
-    if device.device_kind.startswith(kind):
-      return peak
-  return None
+  return _chip(device)[0]
+
+
+def memory_bytes(device: jax.Device) -> int | None:
+  """Returns the bytes a program may use on a device, None where unknown."""
+  try:
+    stats = device.memory_stats() or {}
+  except jax.errors.JaxRuntimeError:  # A device that is compiled for, not here.
+    stats = {}
+  if 'bytes_limit' in stats:
+    return stats['bytes_limit']
+  gib = _chip(device)[1]
+  return int(gib * 2**30) if gib else None
 
 
 def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
@@ -70,10 +89,11 @@ def _forward_flops(
   def forward(params, inputs):
     return model.apply({'params': params}, **inputs, train=False)
 
-  return _count(jax.make_jaxpr(forward)(params, inputs).jaxpr)
+  return count(jax.make_jaxpr(forward)(params, inputs).jaxpr)
 
 
-def _count(jaxpr: Any) -> float:
+def count(jaxpr: Any) -> float:
+  """Returns the FLOPs of the matrix products of a jaxpr, those in loops too."""
   total = 0.0
   for equation in jaxpr.eqns:
     if equation.primitive.name == 'dot_general':
@@ -91,5 +111,5 @@ def _count(jaxpr: Any) -> float:
       if isinstance(value, core.ClosedJaxpr):
         value = value.jaxpr
       if isinstance(value, core.Jaxpr):
-        total += repeats * _count(value)
+        total += repeats * count(value)
   return total

@@ -15,6 +15,7 @@ import optax
 
 from vit_jax import errors
 from vit_jax import hosts
+from vit_jax import memory
 from vit_jax import metrics as metrics_lib
 from vit_jax import preemption
 from vit_jax import profiler
@@ -99,7 +100,7 @@ def run(
   """Runs the remaining steps; returns the state and the last test metrics.
 
   Raises:
-    errors.UserError: if the loss is not finite.
+    errors.UserError: if the loss is not finite, or memory is short.
     SystemExit: 0, after SIGTERM, the state being saved.
   """
   reports = Reports(parts.writer, parts.progress, parts.schedule, parts.saver)
@@ -107,6 +108,7 @@ def run(
   test_metrics, best = None, parts.saver.best()
   due = functools.partial(_due, last=config.total_steps)
   with (
+    memory.advice(config),
     parts.saver,
     parts.progress,
     parts.profile,

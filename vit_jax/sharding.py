@@ -5,49 +5,67 @@ heads and the mlp. One device is a mesh of size 1 and the same code.
 """
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
+import functools
 import math
 import re
 from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
+from jax.sharding import AbstractMesh
 from jax.sharding import AxisType
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Array
 import numpy as np
 
 from vit_jax import errors
 
-RULES = (  # First match wins; names are those of the official checkpoints.
+# First match wins; names are those of the official checkpoints. A spec is of the
+# last dimensions: blocks that are scanned have one more before them, for layers.
+RULES = (
   (r'MlpBlock_\d+/Dense_0/kernel$', P('fsdp', 'model')),
   (r'MlpBlock_\d+/Dense_1/kernel$', P('model', 'fsdp')),
+  (r'_mixing/Dense_0/kernel$', P('fsdp', 'model')),
+  (r'_mixing/Dense_1/kernel$', P('model', 'fsdp')),
+  # BERT's have no axis for the heads.
+  (r'attention_layer/(query|key|value)/kernel$', P('fsdp', 'model')),
+  (r'(attention|mlp)_block/dense_layer/kernel$', P('model', 'fsdp')),
+  (r'mlp/dense_layer/kernel$', P('fsdp', 'model')),
   (r'(query|key|value)/kernel$', P('fsdp', 'model', None)),
   (r'out/kernel$', P('model', None, 'fsdp')),
-  (r'embedding/kernel$', P(None, None, None, 'fsdp')),
+  (r'(head|pre_logits)/kernel$', P('fsdp', 'model')),
+  # Of images: patches and convolutions. Of words and positions: tables.
+  (r'(embedding|stem|conv\w*)/kernel$', P(None, None, None, 'fsdp')),
+  (r'/embedding$', P(None, 'fsdp')),
   (r'', P()),
 )
-
-# Scanned blocks, whose arrays have the depth first: see `models.blocks`.
-_STACKED = re.compile(r'(encoderblock|MixerBlock)/')
 
 BATCH = P(('data', 'fsdp'))
 
 
-def make_mesh(data: int = -1, fsdp: int = 1, model: int = 1) -> Mesh:
-  """Returns a mesh of all devices, of all hosts.
+def make_mesh(
+  data: int = -1,
+  fsdp: int = 1,
+  model: int = 1,
+  devices: Sequence[jax.Device] | None = None,
+) -> Mesh:
+  """Returns a mesh of devices.
 
   Args:
     data: devices along this axis; one of the three may be -1: the rest.
     fsdp: likewise.
     model: likewise.
+    devices: None: all, of all hosts.
 
   Raises:
     errors.UserError: if their product is not the number of devices.
   """
-  sizes, total = [data, fsdp, model], jax.device_count()
+  devices = jax.devices() if devices is None else devices
+  sizes, total = [data, fsdp, model], len(devices)
   if sizes.count(-1) == 1 and 0 not in sizes:
     known = -math.prod(sizes)
     sizes = [total // known if s == -1 else s for s in sizes]
@@ -58,11 +76,14 @@ def make_mesh(data: int = -1, fsdp: int = 1, model: int = 1) -> Mesh:
     )
   # Linen needs axes whose sharding the compiler propagates.
   return jax.make_mesh(
-    tuple(sizes), ('data', 'fsdp', 'model'), axis_types=(AxisType.Auto,) * 3
+    tuple(sizes),
+    ('data', 'fsdp', 'model'),
+    axis_types=(AxisType.Auto,) * 3,
+    devices=devices,
   )
 
 
-def state_shardings(mesh: Mesh, state: Any) -> Any:
+def state_shardings(mesh: Mesh | AbstractMesh, state: Any) -> Any:
   """Returns a NamedSharding for each array, by `RULES`.
 
   Optimizer states are matched too: their names end as the parameters' do. A
@@ -72,16 +93,23 @@ def state_shardings(mesh: Mesh, state: Any) -> Any:
   def sharding(path: tuple[Any, ...], x: Any) -> NamedSharding:
     name = jax.tree_util.keystr(path, simple=True, separator='/')
     spec = next(spec for pattern, spec in RULES if re.search(pattern, name))
-    if _STACKED.search(name):
-      spec = P(None, *spec)
-    # BERT's query, key and value kernels have no axis for the heads.
+    spec = (None,) * (x.ndim - len(spec)) + tuple(spec)
     axes = [
       axis if axis and size % mesh.shape[axis] == 0 else None
-      for size, axis in zip(x.shape, spec, strict=False)
+      for size, axis in zip(x.shape, spec, strict=True)
     ]
     return NamedSharding(mesh, P(*axes))
 
   return jax.tree_util.tree_map_with_path(sharding, state)
+
+
+def place(mesh: Mesh | AbstractMesh, state: Any) -> Any:
+  """Returns the shapes and dtypes of arrays with their `state_shardings`."""
+  return jax.tree.map(
+    lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+    state,
+    state_shardings(mesh, state),
+  )
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -89,9 +117,39 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, BATCH)
 
 
+def in_mesh(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns the function, to be jitted, such that it knows of the mesh."""
+
+  # Its name is what profiles show.
+  @functools.wraps(getattr(function, 'func', function))
+  def call(*args: Any) -> Any:
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+      return function(*args)
+
+  return call
+
+
+def split_batch(x: Array) -> Array:
+  """Tells the compiler that the first axis is split as that of a batch is.
+
+  Without it, it may split activations as the parameters are, over `fsdp`, and
+  sum them up between devices, which is far more to send than the parameters.
+  Does nothing but in functions of `in_mesh`.
+  """
+  mesh = jax.sharding.get_abstract_mesh()
+  if 'fsdp' not in mesh.axis_names or x.shape[0] % parts(mesh):
+    return x
+  return jax.lax.with_sharding_constraint(x, BATCH)
+
+
 def replicated(mesh: Mesh) -> NamedSharding:
   """Returns the sharding of what every device holds."""
   return NamedSharding(mesh, P())
+
+
+def parts(mesh: Mesh | AbstractMesh) -> int:
+  """Returns in how many parts a batch is split."""
+  return mesh.shape['data'] * mesh.shape['fsdp']
 
 
 def _rows(mesh: Mesh, batch_size: int) -> dict[int, tuple[int, ...]]:
@@ -109,11 +167,11 @@ def data_shard(mesh: Mesh, batch_size: int) -> tuple[int, int]:
   Raises:
     errors.UserError: if the batch cannot be split over the devices.
   """
-  parts = mesh.shape['data'] * mesh.shape['fsdp']
-  if batch_size % parts:
+  count = parts(mesh)
+  if batch_size % count:
     raise errors.UserError(
-      f'A batch of {batch_size} cannot be split over {parts} devices. Choose a'
-      f' multiple of {parts}.'
+      f'A batch of {batch_size} cannot be split over {count} devices. Choose a'
+      f' multiple of {count}.'
     )
   rows = _rows(mesh, batch_size)
   # Hosts that hold the same rows (the `model` axis between them) read the same.

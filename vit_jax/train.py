@@ -64,10 +64,12 @@ class Task:
 
 
 def classification(
-  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  data: build.Data | None = None,
 ) -> Task:
-  """Returns the task of finding the class of an image."""
-  data = build.data(config)
+  """Returns the task of finding the class of an image; None opens the data."""
+  data = data or build.data(config)
   model = build.model(config, len(data.class_names))
   tx, schedule = build.optimizer(config)
   like = build.abstract_state(model, tx, data.image_shape, mesh)
@@ -132,7 +134,7 @@ def train_and_evaluate(
 
   writer = metrics_lib.Writer(workdir, first_step + 1)
   parts = loop.Parts(
-    step=_jit_step(task, mesh),
+    step=jit_step(task, mesh),
     eval_fn=task.eval_fn,
     batches=_batches(config, task.data, mesh, first_step),
     schedule=task.schedule,
@@ -151,11 +153,11 @@ def train_and_evaluate(
   return state
 
 
-def _jit_step(task: Task, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
+def jit_step(task: Task, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
   """Returns the step, jitted; it consumes the old state."""
   shardings = jax.tree.map(lambda x: x.sharding, task.like)
   return jax.jit(
-    task.step,
+    sharding.in_mesh(mesh, task.step),
     donate_argnums=0,
     out_shardings=(shardings, sharding.replicated(mesh)),
   )

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
+from vit_jax import sharding
+
 Tokens = Float[Array, 'B L D']
 
 _save = jax.checkpoint_policies.save_only_these_names
@@ -61,7 +63,8 @@ def apply_blocks(
   def apply_block(
     block: nn.Module, x: Tokens, rate: Any
   ) -> tuple[Tokens, None]:
-    return block(x, rate, deterministic=deterministic), None
+    x = block(sharding.split_batch(x), rate, deterministic=deterministic)
+    return sharding.split_batch(x), None
 
   if remat:
     # Within a scan there are no equal computations to be merged.

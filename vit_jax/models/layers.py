@@ -7,6 +7,9 @@ float32. Between the products activations are bfloat16 on accelerators, which
 saves bandwidth, and float32 on CPUs, where bfloat16 is slow but in products.
 """
 
+from collections.abc import Iterator
+import contextlib
+import contextvars
 import functools
 import math
 from typing import Any
@@ -24,10 +27,32 @@ LECUN = nn.initializers.lecun_normal()
 ZEROS = nn.initializers.zeros
 
 
+_PLATFORM = contextvars.ContextVar('platform', default=None)
+
+
+@contextlib.contextmanager
+def compiling_for(platform: str) -> Iterator[None]:
+  """Within it models are traced for another platform than JAX's default.
+
+  Args:
+    platform: 'cpu', 'gpu' or 'tpu'.
+  """
+  token = _PLATFORM.set(platform)
+  try:
+    yield
+  finally:
+    _PLATFORM.reset(token)
+
+
+def platform() -> str:
+  """Returns the platform that models are traced for."""
+  return _PLATFORM.get() or jax.default_backend()
+
+
 def activation_dtype(dtype: Any) -> Any:
   """Returns the dtype of activations between products."""
   dtype = jnp.dtype(dtype)
-  if dtype == jnp.bfloat16 and jax.default_backend() == 'cpu':
+  if dtype == jnp.bfloat16 and platform() == 'cpu':
     return jnp.dtype(jnp.float32)
   return dtype
 

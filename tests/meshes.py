@@ -1,0 +1,53 @@
+"""Trains a tiny model over meshes of eight devices, for test_train.py."""
+
+import importlib.util
+import json
+import pathlib
+import sys
+
+import jax
+
+from vit_jax import train as train_lib
+
+MESHES = {
+  'data': {'data': 8},
+  'fsdp': {'data': 4, 'fsdp': 2},
+  'model': {'data': 2, 'fsdp': 2, 'model': 2},
+}
+
+
+def train(folder, workdir, **mesh):
+  """Trains for five steps on all devices; returns the last state."""
+  path = pathlib.Path(__file__).with_name('configs') / 'tiny.py'
+  spec = importlib.util.spec_from_file_location('tiny', path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  config = module.get_config(str(folder))
+  config.batch = 16
+  config.total_steps = 5
+  config.progress_every = 1
+  config.optimizer = 'sgd'
+  config.base_lr = 0.1
+  config.mesh.update(mesh)
+  pathlib.Path(workdir).mkdir()
+  return train_lib.train_and_evaluate(config, str(workdir))
+
+
+def held(tree):
+  """Returns the bytes of arrays on the first device."""
+  return sum(x.addressable_data(0).nbytes for x in jax.tree.leaves(tree))
+
+
+def main(folder, root):
+  bytes_on_device = {}
+  for name, mesh in MESHES.items():
+    state = train(folder, pathlib.Path(root) / name, **mesh)
+    bytes_on_device[name] = {
+      'params': held(state.params),
+      'opt_state': held(state.opt_state),
+    }
+  print(json.dumps(bytes_on_device))
+
+
+if __name__ == '__main__':
+  main(*sys.argv[1:])

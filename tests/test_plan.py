@@ -1,0 +1,282 @@
+"""What a step takes is known, and what fits is found, without the hardware."""
+
+import re
+
+from conftest import run
+from conftest import tiny_lit
+import jax
+import pytest
+
+from configs import tiny
+from vit_jax import ahead
+from vit_jax import errors
+from vit_jax import fit
+from vit_jax import hlo
+from vit_jax import memory
+from vit_jax import plan
+from vit_jax import report
+from vit_jax import sharding
+from vit_jax.configs import common
+from vit_jax.data import stand_in
+from vit_jax.models import layers
+
+TINY = '--config=tests/configs/tiny.py:cifar10'
+
+
+def test_the_plan_of_eight_devices():
+  result = run(
+    'vit_jax.plan',
+    TINY,
+    '--devices=8',
+    '--mesh=data:4,fsdp:2',
+    '--memory_gib=0.0006',
+    '--config.batch=64',
+    '--config.accum_steps=1',
+    '--config.remat=full',
+    '--config.scan_layers=True',
+  )
+  assert result.returncode == 0, result.stderr
+  assert 'Compiling batch 64, accum_steps 1' in result.stderr
+  lines = result.stdout.splitlines()
+  assert "on 8 x cpu, mesh {'data': 4, 'fsdp': 2, 'model': 1}" in lines[0]
+  table = dict(line[2:-2].split(' | ', 1) for line in lines if '|' in line)
+  assert table['1'] == '30.73 KiB | 46.1 KiB'
+  assert table['2 (this)'] == f'{table["parameters"]} | {table["optimizer"]}'
+  assert table['parameters'] == '16.41 KiB'
+  # Of two layers six kernels each, forward and backward.
+  count, size = table['all-gather'].split(' | ')
+  assert int(count) >= 2 * 6 * 2
+  assert size.endswith('KiB')
+  # Gradients are summed between devices, activations are not.
+  assert float(table['all-reduce'].split()[2]) < 2 * 30.73
+  largest, fewest = lines[-2:]
+  assert re.fullmatch(
+    r'Largest batch that fits: batch \d+, accum_steps 1, remat full;'
+    r' \S+ KiB of 629.1 KiB.',
+    largest,
+  )
+  assert fewest.startswith(
+    'Fewest accum_steps that fits: batch 64, accum_steps 1'
+  )
+
+
+def test_mistakes_are_said_in_a_line(tmp_path):
+  result = run('vit_jax.plan', TINY, '--devices=8', '--config.batch=12')
+  assert result.returncode == 1
+  assert 'Traceback' not in result.stderr
+  assert (
+    'vit_jax.plan: A batch of 6 cannot be split over 8 devices. Choose a'
+    ' multiple of 8.'
+  ) in result.stderr
+
+  with pytest.raises(
+    errors.UserError, match=r'--mesh=rows:3 must be like data'
+  ):
+    plan.parse_mesh('rows:3')
+  with pytest.raises(errors.UserError, match='whose product must be the 8'):
+    sharding.make_mesh(**plan.parse_mesh('data:3'), devices=jax.devices() * 8)
+  with pytest.raises(errors.UserError, match='not both'):
+    plan.devices('v5e:2x2', 2)
+  with pytest.raises(errors.UserError, match='pictures.*give --num_classes=N'):
+    stand_in.stand_in('pictures', 'train', data_dir=str(tmp_path))
+
+
+def test_meshes_in_words():
+  assert plan.parse_mesh('data:64, fsdp:4') == {
+    'data': 64,
+    'fsdp': 4,
+    'model': 1,
+  }
+  assert plan.parse_mesh('fsdp:-1') == {'data': 1, 'fsdp': -1, 'model': 1}
+
+
+def test_data_that_is_not_here():
+  config = common.with_defaults(tiny.get_config('imagenet2012'))
+  data = ahead.open_data(config)
+  batch = ahead.batch(config, sharding.make_mesh(), data)
+  assert len(data.class_names) == 1000
+  assert batch['image'].shape == (8, 16, 24, 3)  # Resized on the host.
+  config = common.with_defaults(tiny.get_config('cifar100'))
+  data = ahead.open_data(config, num_classes=7)
+  batch = ahead.batch(config, sharding.make_mesh(), data)
+  assert len(data.class_names) == 7
+  assert batch['image'].shape == (8, 32, 32, 3)  # Raw.
+  assert batch['label'].shape == (8,)
+
+
+def test_towers_are_planned_without_captions(tmp_path):
+  config = tiny_lit(tmp_path)
+  config.pretrained_dir = str(tmp_path)
+  mesh = sharding.make_mesh()
+  program = ahead.compile_step(config, mesh, ahead.open_data(config))
+  assert program.fits
+  # The image tower is locked: it has no optimizer state.
+  assert program.parameters / 2 < program.optimizer < 2 * program.parameters
+  assert program.peak > program.parameters + program.optimizer
+  assert program.flops > 0
+  assert program.collectives == {}
+
+
+def fake_search(limit, remat='', out_of_memory=10_000):
+  """Returns a search among programs of 10 bytes an image, and what it compiles.
+
+  100 bytes are of the state, 30 of the sums of gradients.
+  """
+  compiled = []
+
+  def program(setting):
+    compiled.append(setting)
+    images = setting.batch // (4 * setting.accum_steps)
+    slope = {'': 10, 'full': 5}.get(setting.remat, 9)
+    peak = 100 + slope * images + (30 if setting.accum_steps > 1 else 0)
+    fits = peak < out_of_memory
+    return ahead.Program(30, 40, 0, peak if fits else None, fits, 1.0, {})
+
+  setting = fit.Setting(512, 2, remat)
+  search = fit.Search(program, limit, 4, {setting: program(setting)})
+  return search, setting, compiled
+
+
+def test_the_largest_batch_and_the_fewest_parts():
+  search, _, compiled = fake_search(475)
+  assert search.largest_batch(1, '') == fit.Setting(32 * 4, 1, '')
+  assert search.largest_batch(2, '') == fit.Setting(32 * 8, 2, '')
+  assert search.fewest_parts(512, '') == fit.Setting(512, 4, '')
+  assert len(compiled) <= 6
+  # One part has no sums, and just fits.
+  search, _, _ = fake_search(100 + 10 * 128)
+  assert search.fewest_parts(512, '') == fit.Setting(512, 1, '')
+  search, _, _ = fake_search(90)
+  assert search.fewest_parts(512, '') is None
+  assert search.largest_batch(1, '') is None
+
+
+def test_a_compiler_that_gives_up_without_saying_why():
+  search, _, compiled = fake_search(475, out_of_memory=475)
+  assert search.fewest_parts(512, '') == fit.Setting(512, 4, '')
+  assert len(compiled) <= 6
+
+
+def test_remat_is_tried_where_the_batch_does_not_fit():
+  search, setting, _ = fake_search(500)
+  assert report.search(search, setting).splitlines() == [
+    'Largest batch that fits: batch 256, accum_steps 2, remat off; 450 bytes of'
+    ' 500 bytes.',
+    'Fewest accum_steps that fits: batch 512, accum_steps 4, remat off; 450'
+    ' bytes of 500 bytes.',
+    'Least remat that fits: batch 512, accum_steps 2, remat full; 450 bytes of'
+    ' 500 bytes.',
+  ]
+  search, setting, _ = fake_search(100)
+  assert report.search(search, setting).startswith('Nothing fits')
+
+
+HLO = """HloModule jit_step
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  ROOT %add.1 = f32[] add(%a, %b)
+}
+
+%all-reduce-scatter.3 (input: f32[64,8]) -> f32[16,8] {
+  %input = f32[64,8]{1,0:T(8,128)} parameter(0)
+  %all-reduce.9 = f32[64,8]{1,0:T(8,128)} all-reduce(%input), channel_id=7, to_apply=%add
+  ROOT %slice = f32[16,8]{1,0} dynamic-slice(%all-reduce.9)
+}
+
+%condition (state: (s32[], f32[8])) -> pred[] {
+  %limit = s32[]{:T(128)} constant(12)
+  ROOT %less = pred[] compare(%index, %limit), direction=LT
+}
+
+%body (state: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %x = bf16[16,64]{1,0} parameter(0)
+  %gather = bf16[64,64]{1,0} all-gather(%x), channel_id=1, dimensions={0}
+  %again = bf16[64,64]{1,0} all-gather(%x), channel_id=1, dimensions={0}
+  ROOT %t = (s32[], f32[8]) tuple(%i, %y)
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %q = pred[3]{0} parameter(1)
+  %loop = (s32[], f32[8]) while(%init), condition=%condition, body=%body
+  %known = (s32[], f32[8]) while(%init), condition=%condition, body=%body.2, backend_config={"known_trip_count":{"n":"5"}}
+  %fusion = f32[16,8]{1,0} fusion(%w), kind=kCustom, calls=%all-reduce-scatter.3
+  %start = (f32[8]{0}, f32[32]{0}) all-gather-start(%p), channel_id=4, dimensions={0}
+  ROOT %sum = (f32[8]{0}, pred[3]{0}) all-reduce(%p, %q), channel_id=5, to_apply=%add
+}
+
+%body.2 (state: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %y = f32[10]{0} parameter(0)
+  %move = f32[10]{0} collective-permute(%y), channel_id=6
+}
+"""
+
+
+def test_collectives_are_counted_as_often_as_they_run():
+  assert hlo.collectives(HLO) == {
+    'all-gather': hlo.Collective(12 + 1, 12 * 64 * 64 * 2 + 32 * 4),
+    'all-reduce': hlo.Collective(1, 8 * 4 + 3),
+    'collective-permute': hlo.Collective(5, 5 * 10 * 4),
+    'reduce-scatter': hlo.Collective(1, 64 * 8 * 4),
+  }
+
+
+def test_models_are_traced_for_another_platform():
+  assert layers.activation_dtype('bfloat16') == 'float32'
+  with layers.compiling_for('tpu'):
+    assert layers.activation_dtype('bfloat16') == 'bfloat16'
+  assert layers.activation_dtype('bfloat16') == 'float32'
+
+
+def test_running_out_of_memory_says_what_to_set():
+  config = tiny.get_config('cifar10')
+  error = jax.errors.JaxRuntimeError(
+    'RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12.50GiB.\nmore'
+  )
+  with pytest.raises(errors.UserError) as caught, memory.advice(config):
+    raise error
+  assert str(caught.value) == (
+    'Out of memory with a batch of 8 in 2 parts on 1 devices (Out of memory'
+    ' while trying to allocate 12.50GiB.). Try --config.accum_steps=4 or'
+    ' --config.remat=full or --config.batch=4; if it was an evaluation,'
+    ' a smaller --config.batch_eval. What fits, python -m vit_jax.plan with the'
+    ' same --config says.'
+  )
+  other = jax.errors.JaxRuntimeError('INTERNAL: no')
+  with pytest.raises(jax.errors.JaxRuntimeError), memory.advice(config):
+    raise other
+
+
+def test_what_takes_less_memory_on_many_devices():
+  config = tiny.get_config('cifar10')
+  config.update({'batch': 96, 'accum_steps': 3, 'remat': 'full'})
+  config.mesh.data = 4
+  axes = {'data': 4, 'fsdp': 2, 'model': 1}
+  assert memory.smaller(config, axes, 'tpu') == [
+    'dtype=bfloat16',
+    'accum_steps=4',
+    'mesh.fsdp=4 --config.mesh.data=2',
+    'batch=48',
+  ]
+
+
+def test_tpus_that_are_not_here():
+  pytest.importorskip('libtpu')
+  sizes = []
+  for dtype in ('float32', 'bfloat16'):
+    result = run(
+      'vit_jax.plan',
+      TINY,
+      '--topology=v5e:2x2',
+      '--search=false',
+      '--config.batch=1024',
+      f'--config.dtype={dtype}',
+    )
+    assert result.returncode == 0, result.stderr
+    assert 'on 4 x TPU v5 lite' in result.stdout
+    assert ' of 15.75 GiB' in result.stdout
+    sizes.append(re.search(r'gradients \| (\S+) MiB', result.stdout)[1])
+  assert float(sizes[1]) < 0.8 * float(sizes[0])
+  result = run('vit_jax.plan', TINY, '--topology=v9:2x2')
+  assert result.returncode == 1
+  assert '--topology=v9:2x2 is not known' in result.stderr

@@ -1,0 +1,132 @@
+"""What devices tell each other in a compiled program, from its HLO text."""
+
+from collections.abc import Iterator
+import dataclasses
+import math
+import re
+
+_KINDS = (
+  'all-gather',
+  'all-reduce',
+  'all-to-all',
+  'collective-broadcast',
+  'collective-permute',
+  'ragged-all-to-all',
+  'reduce-scatter',
+)
+
+_HEADER = re.compile(r'^(ENTRY )?%?([\w.-]+) .*\{$')
+_TYPE = re.compile(r'\b([a-z]+\d+\w*|pred)\[([\d,]*)\]')
+_INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%?([\w.-]+) = (.*)$')
+_COLLECTIVE = re.compile(rf'^(.*?) ({"|".join(_KINDS)})(-start)?\(([^()]*)\)')
+_CHANNEL = re.compile(r'channel_id=(\d+)')
+_CALLED = re.compile(
+  r'(?:body|condition|calls|to_apply|(?:true|false)_computation)=%?([\w.-]+)'
+  r'|branch_computations=\{([^}]*)\}'
+)
+_CONDITION = re.compile(r'condition=%?([\w.-]+)')
+_LIMIT = re.compile(r' s32\[\]\S* constant\((\d+)\)')
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+
+# TPU programs have no such operation: it is a fusion of this name.
+_FUSED_REDUCE_SCATTER = 'all-reduce-scatter'
+
+
+@dataclasses.dataclass
+class Collective:
+  """One kind: how often a step does it, and the whole arrays' bytes in all.
+
+  The whole array is what is gathered, reduced or scattered, not a part of it.
+  """
+
+  count: int = 0
+  bytes: int = 0
+
+
+def collectives(text: str) -> dict[str, Collective]:
+  """Returns the collective operations of a program, by kind.
+
+  Those of a loop count as often as it runs; a loop whose length the compiler
+  does not know counts once.
+
+  Args:
+    text: of `jax.stages.Compiled.as_text()`.
+  """
+  computations, entry = _computations(text)
+  found: dict[str, Collective] = {}
+  seen = set()
+  todo = [(entry, 1)]
+  while todo:
+    computation, times = todo.pop()
+    types = dict(_instructions(computations[computation]))
+    for instruction, definition in types.items():
+      repeats = times * _trips(definition, computations)
+      todo += [(name, repeats) for name in _called(definition)]
+      match = _COLLECTIVE.match(definition)
+      if not match:
+        continue
+      # TPU programs name the parts of an asynchronous one by its channel.
+      channel = _CHANNEL.search(definition)
+      identity = channel[1] if channel else f'{computation}/{instruction}'
+      if identity in seen:
+        continue
+      seen.add(identity)
+      kind = match[2]
+      if computation.startswith(_FUSED_REDUCE_SCATTER):
+        kind = 'reduce-scatter'
+      collective = found.setdefault(kind, Collective())
+      collective.count += times
+      collective.bytes += times * _whole_bytes(match, types)
+  return dict(sorted(found.items()))
+
+
+def _computations(text: str) -> tuple[dict[str, list[str]], str]:
+  computations, entry, lines = {}, '', []
+  for line in text.splitlines():
+    if match := _HEADER.match(line):
+      lines = computations[match[2]] = []
+      entry = match[2] if match[1] else entry
+    else:
+      lines.append(line)
+  return computations, entry
+
+
+def _instructions(lines: list[str]) -> Iterator[tuple[str, str]]:
+  for line in lines:
+    if match := _INSTRUCTION.match(line):
+      yield match[1], match[2]
+
+
+def _called(definition: str) -> Iterator[str]:
+  for one, several in _CALLED.findall(definition):
+    yield from [one] if one else re.findall(r'[\w.-]+', several)
+
+
+def _trips(definition: str, computations: dict[str, list[str]]) -> int:
+  """Returns how often what an instruction calls is run."""
+  condition = _CONDITION.search(definition)
+  if not condition:
+    return 1
+  if match := _TRIPS.search(definition):
+    return int(match[1])
+  # TPU programs do not say, but count up from 0 to a constant.
+  limits = _LIMIT.findall('\n'.join(computations[condition[1]]))
+  return int(limits[0]) if len(limits) == 1 else 1
+
+
+def _whole_bytes(match: re.Match[str], types: dict[str, str]) -> int:
+  result, kind, start, operands = match.groups()
+  names = [name.split('%')[-1].strip() for name in operands.split(',')]
+  parts = sum(_bytes(types[n].split(' ', 1)[0]) for n in names if n in types)
+  if kind != 'all-gather':
+    return parts
+  return _bytes(result) - (parts if start else 0)
+
+
+def _bytes(types: str) -> int:
+  total = 0
+  for dtype, shape in _TYPE.findall(types):
+    bits = int(re.search(r'\d+', dtype)[0]) if dtype != 'pred' else 8
+    size = math.prod(int(n) for n in shape.split(',') if n)
+    total += math.ceil(size * bits / 8)
+  return total
