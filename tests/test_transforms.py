@@ -48,8 +48,9 @@ def test_evaluation_pixels_equal_tensorflow(name):
   image = transforms.decode(file(name))
   resized = transforms.resize(image, (48, 31))
   np.testing.assert_allclose((resized - 127.5) / 127.5, want, atol=1e-4)
-  sent = transforms.eval_image(image, (48, 31))
-  got = augment.normalize(sent[None])[0]
+  sent = transforms.stack([transforms.eval_image(image, (48, 31))])
+  assert sent.dtype == np.uint16
+  got = augment.normalize(sent)[0]
   np.testing.assert_allclose(got, want, atol=1e-4)
 
 
@@ -142,9 +143,10 @@ def test_device_crops_equal_host_crops():
 
 
 def train_image(transform, image, seed=0):
-  return transform.random_map(
+  result = transform.random_map(
     {'image': image, 'label': 3}, np.random.default_rng(seed)
   )
+  return {**result, 'image': transforms.stack([result['image']])[0]}
 
 
 def test_training_images_are_cropped_and_mirrored():

@@ -30,11 +30,8 @@ class FileSource:
 
   def __getitem__(self, index: int) -> dict[str, Any]:
     path, label = self._files[index]
-    return {
-      'image': pathlib.Path(path).read_bytes(),
-      'label': label,
-      'name': path,
-    }
+    with open(path, 'rb', buffering=0) as f:
+      return {'image': f.read(), 'label': label, 'name': path}
 
 
 def open_folder(root: pathlib.Path, split: str) -> FileSource:
