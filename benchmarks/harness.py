@@ -91,10 +91,16 @@ def measure(make: Callable[[Case], Program], chosen: Sequence[Case]) -> None:
     _row(case, program, statistics.median(seconds), peaks[case.dtype])
     for case, program, seconds in zip(chosen, programs, times, strict=True)
   ]
-  machine = describe_machine()
+  report(rows, describe_machine(), flags.FLAGS.json)
+
+
+def report(
+  rows: Sequence[dict[str, Any]], machine: dict[str, Any], path: str | None
+) -> None:
+  """Prints the table, and writes the JSON if there is a path for it."""
   show(rows, machine)
-  if flags.FLAGS.json:
-    with open(flags.FLAGS.json, 'w', encoding='utf-8') as f:
+  if path:
+    with open(path, 'w', encoding='utf-8') as f:
       json.dump({**machine, 'rows': rows}, f, indent=1)
 
 
@@ -137,10 +143,10 @@ def peak_flops(dtype: str, size: int = 4096) -> float:
   return 2 * size**3 / statistics.median(times)
 
 
-def describe_machine() -> dict[str, Any]:
+def describe_machine(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
   """Returns the device, the processor and the versions of what is installed."""
   versions = {}
-  for name in PACKAGES:
+  for name in packages:
     try:
       versions[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

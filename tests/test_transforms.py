@@ -149,6 +149,22 @@ def train_image(transform, image, seed=0):
   return {**result, 'image': transforms.stack([result['image']])[0]}
 
 
+@pytest.mark.parametrize('channels', [1, 3, 5])
+@pytest.mark.parametrize('dtype', [np.uint8, np.uint16])
+def test_images_made_in_their_batch_are_those_made_alone(channels, dtype):
+  rng = np.random.default_rng(0)
+  image = rng.integers(0, 256, (30, 40, channels)).astype(dtype)
+  crop = image[3:20, 5:31]
+  pending = [
+    transforms.Pending(crop, (24, 17), flip=flip) for flip in (False, True)
+  ]
+  plain, mirrored = transforms.stack(pending)
+  want = cv2.resize(crop, (17, 24)).reshape(24, 17, channels)
+  np.testing.assert_array_equal(plain, want)
+  np.testing.assert_array_equal(mirrored, want[:, ::-1])
+  assert plain.dtype == dtype
+
+
 def test_training_images_are_cropped_and_mirrored():
   image = np.zeros((20, 30, 3), np.uint8)
   image[:, 15:] = 200
