@@ -48,8 +48,9 @@ def test_evaluation_pixels_equal_tensorflow(name):
   image = transforms.decode(file(name))
   resized = transforms.resize(image, (48, 31))
   np.testing.assert_allclose((resized - 127.5) / 127.5, want, atol=1e-4)
-  sent = transforms.eval_image(image, (48, 31))
-  got = augment.normalize(sent[None])[0]
+  sent = transforms.stack([transforms.eval_image(image, (48, 31))])
+  assert sent.dtype == np.uint16
+  got = augment.normalize(sent)[0]
   np.testing.assert_allclose(got, want, atol=1e-4)
 
 
@@ -142,9 +143,26 @@ def test_device_crops_equal_host_crops():
 
 
 def train_image(transform, image, seed=0):
-  return transform.random_map(
+  result = transform.random_map(
     {'image': image, 'label': 3}, np.random.default_rng(seed)
   )
+  return {**result, 'image': transforms.stack([result['image']])[0]}
+
+
+@pytest.mark.parametrize('channels', [1, 3, 5])
+@pytest.mark.parametrize('dtype', [np.uint8, np.uint16])
+def test_images_made_in_their_batch_are_those_made_alone(channels, dtype):
+  rng = np.random.default_rng(0)
+  image = rng.integers(0, 256, (30, 40, channels)).astype(dtype)
+  crop = image[3:20, 5:31]
+  pending = [
+    transforms.Pending(crop, (24, 17), flip=flip) for flip in (False, True)
+  ]
+  plain, mirrored = transforms.stack(pending)
+  want = cv2.resize(crop, (17, 24)).reshape(24, 17, channels)
+  np.testing.assert_array_equal(plain, want)
+  np.testing.assert_array_equal(mirrored, want[:, ::-1])
+  assert plain.dtype == dtype
 
 
 def test_training_images_are_cropped_and_mirrored():

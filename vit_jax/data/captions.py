@@ -36,7 +36,7 @@ class CaptionSource:
   def __getitem__(self, index: int) -> dict[str, Any]:
     path, captions = self._pairs[index]
     return {
-      'image': pathlib.Path(path).read_bytes(),
+      'image': folder.read_bytes(path),
       'captions': captions,
       'name': path,
     }

@@ -30,11 +30,20 @@ class FileSource:
 
   def __getitem__(self, index: int) -> dict[str, Any]:
     path, label = self._files[index]
-    return {
-      'image': pathlib.Path(path).read_bytes(),
-      'label': label,
-      'name': path,
-    }
+    return {'image': read_bytes(path), 'label': label, 'name': path}
+
+
+def read_bytes(path: str) -> bytes:
+  """Reads a file by few system calls: threads wait for each other at each."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    size = os.fstat(descriptor).st_size
+    data = os.read(descriptor, size)
+    while len(data) < size and (more := os.read(descriptor, size - len(data))):
+      data += more  # File systems on a network may give it in parts.
+    return data
+  finally:
+    os.close(descriptor)
 
 
 def open_folder(root: pathlib.Path, split: str) -> FileSource:

@@ -6,7 +6,7 @@ needs no saved state. Memory: `prefetch` batches, uint8 pixels in training and
 uint16 in evaluation, for this process and for each worker.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import dataclasses
 from typing import Any
 
@@ -148,7 +148,9 @@ def train_batches(
   dataset = dataset.shuffle().repeat()
   if not is_raw(data.source):
     dataset = dataset.random_map(transform)
-  dataset = dataset.batch(batch_size // count, drop_remainder=True)
+  dataset = dataset.batch(
+    batch_size // count, drop_remainder=True, batch_fn=_stack
+  )
   dataset = dataset[index::count][first_step:]
   for batch in _iterate(dataset, num_threads, num_workers, prefetch):
     del batch['mask']  # All true.
@@ -179,8 +181,16 @@ def eval_batches(
   dataset = grain.MapDataset.source(data)
   if not is_raw(data.source):
     dataset = dataset.map(transform)
-  dataset = dataset.batch(batch_size // count)[index::count]
+  dataset = dataset.batch(batch_size // count, batch_fn=_stack)
+  dataset = dataset[index::count]
   yield from _iterate(dataset, num_threads, num_workers, prefetch)
+
+
+def _stack(examples: Sequence[dict[str, Any]]) -> Batch:
+  return {
+    name: transforms.stack([example[name] for example in examples])
+    for name in examples[0]
+  }
 
 
 def _iterate(

@@ -4,12 +4,13 @@ At evaluation the pixels are those of the official code, `tf.image.decode_jpeg`
 and `tf.image.resize`, to 1e-4 of the range [-1, 1].
 """
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 
 import cv2
 import grain
-from jaxtyping import Float32, UInt8, UInt16
+from jaxtyping import Float32, UInt8
 import numpy as np
 import simplejpeg
 
@@ -114,12 +115,14 @@ def sample_area_crop(
   """
   smallest, largest = area[0] * height * width, area[1] * height * width
   for _ in range(_ATTEMPTS):
-    ratio = rng.uniform(*_RATIO)
+    # One call for all: four would take as long as the rest of this function.
+    u_ratio, u_height, u_top, u_left = rng.random(4).tolist()
+    ratio = _RATIO[0] + u_ratio * (_RATIO[1] - _RATIO[0])
     max_h = min(round((largest / ratio) ** 0.5), height)
     if round(max_h * ratio) > width:
       max_h = int((width + 0.5 - 1e-7) / ratio)
     min_h = min(round((smallest / ratio) ** 0.5), max_h)
-    h = int(rng.integers(min_h, max_h + 1))
+    h = min_h + int(u_height * (max_h + 1 - min_h))
     # Rounding may leave the range by a pixel; one step may mend it.
     if h * round(h * ratio) < smallest:
       h += 1
@@ -127,15 +130,53 @@ def sample_area_crop(
       h -= 1
     w = round(h * ratio)
     if 0 < h <= height and 0 < w <= width and smallest <= h * w <= largest:
-      top = int(rng.integers(max(height - h, 1)))
-      left = int(rng.integers(max(width - w, 1)))
-      return top, left, h, w
+      return int(u_top * (height - h)), int(u_left * (width - w)), h, w
   return 0, 0, height, width
+
+
+@dataclasses.dataclass(frozen=True)
+class Pending:
+  """An image that is resized, and mirrored, where it stands in its batch.
+
+  Making it elsewhere and copying it there costs a fifth of the loader's time.
+
+  Attributes:
+    image: uint8 or uint16 [H, W, C].
+    size: (height, width) wanted.
+    flip: whether to mirror it left to right.
+  """
+
+  image: np.ndarray
+  size: tuple[int, int]
+  flip: bool = False
+
+  @property
+  def shape(self) -> tuple[int, int, int]:
+    """(height, width, channels) once it is made."""
+    return (*self.size, self.image.shape[-1])
+
+  def write(self, out: np.ndarray) -> None:
+    """Fills `out`, contiguous, of this shape and of the dtype of `image`."""
+    cv2.resize(self.image, self.size[::-1], dst=out)
+    if self.flip:
+      cv2.flip(out, 1, dst=out)  # By slices it takes thirty times as long.
+
+
+def stack(images: Sequence[np.ndarray | np.generic | Pending]) -> np.ndarray:
+  """Returns [B, ...] of images of one shape and dtype, or of other values."""
+  if not isinstance(images[0], Pending):
+    return np.stack(images)
+  batch = np.empty((len(images), *images[0].shape), images[0].image.dtype)
+  for image, out in zip(images, batch, strict=True):
+    image.write(out)
+  return batch
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainImage(grain.transforms.RandomMap):
   """Crops, resizes to `size` and mirrors uint8 [H, W, C], at random.
+
+  The image becomes a `Pending` one.
 
   Attributes:
     size: (height, width) of the result.
@@ -150,29 +191,29 @@ class TrainImage(grain.transforms.RandomMap):
   flip: bool = True
 
   def random_map(self, element: dict, rng: np.random.Generator) -> dict:
-    image = element['image']
+    image, flip = element['image'], False
     if self.resize:
       image = cv2.resize(image, (self.resize, self.resize))
+      image = image.reshape(*image.shape[:2], element['image'].shape[-1])
       top = rng.integers(self.resize - self.size[0] + 1)
       left = rng.integers(self.resize - self.size[1] + 1)
       image = image[top : top + self.size[0], left : left + self.size[1]]
     else:
       top, left, h, w = sample_area_crop(rng, *image.shape[:2], self.area)
-      image = cv2.resize(image[top : top + h, left : left + w], self.size[::-1])
-    if self.flip and rng.random() < 0.5:
-      image = image[:, ::-1]
-    image = image.reshape(*self.size, element['image'].shape[-1])
-    return {**element, 'image': np.ascontiguousarray(image)}
+      image = image[top : top + h, left : left + w]
+    if self.flip:
+      flip = rng.random() < 0.5
+    return {**element, 'image': Pending(image, self.size, flip)}
 
 
-def eval_image(
-  image: Image, size: tuple[int, int]
-) -> UInt16[np.ndarray, 'h w C']:
-  """Resizes to fixed point, in steps of 1/256: exact enough at half the bytes.
+def eval_image(image: Image, size: tuple[int, int]) -> Pending:
+  """Resizes to fixed point, uint16 in steps of 1/256, as `stack` makes it.
 
-  Rounding to uint8 would change a prediction in a thousand.
+  That is exact enough at half the bytes; rounding to uint8 would change a
+  prediction in a thousand.
   """
-  return np.rint(resize(image, size) * 256).astype(np.uint16)
+  # OpenCV computes in float32 and rounds once, at the end.
+  return Pending(np.multiply(image, 256, dtype=np.uint16), size)
 
 
 def lit_image(

@@ -1,0 +1,59 @@
+"""The benchmark of the loader runs, and counts what it sends."""
+
+import json
+
+from conftest import run
+import cv2
+import numpy as np
+
+MODULE = 'benchmarks.input_pipeline'
+FLAGS = ('--seconds=0.01', '--turns=1', '--batch=8')
+
+
+def rows_of(*args, path):
+  process = run(MODULE, *args, *FLAGS, f'--json={path}')
+  assert process.returncode == 0, process.stderr
+  assert process.stdout.count('| vit_jax') == process.stdout.count('\n') - 3
+  return json.loads(path.read_text())['rows']
+
+
+def test_host_bytes_of_photographs(image_folder, tmp_path):
+  train, evaluation = rows_of(
+    f'--folder={image_folder}',
+    '--mode=train,eval',
+    '--size=16',
+    path=tmp_path / 'numbers.json',
+  )
+  assert (train['mode'], train['dtype']) == ('train', 'uint8')
+  assert train['bytes_per_image'] == 16 * 16 * 3
+  assert (evaluation['mode'], evaluation['dtype']) == ('eval', 'uint16')
+  assert evaluation['bytes_per_image'] == 2 * 16 * 16 * 3
+  assert train['images_s'] > 0
+
+
+def test_small_images_are_measured_raw_too(tmp_path):
+  root = tmp_path / 'small'
+  for split in ('train', 'test'):
+    for label, name in enumerate('ab'):
+      (root / split / name).mkdir(parents=True)
+      for i in range(6):
+        image = np.full((8, 8, 3), 90 * label + i, np.uint8)
+        cv2.imwrite(str(root / split / name / f'{i}.png'), image)
+  host, raw = rows_of(
+    f'--folder={root}', '--size=32', '--raw', path=tmp_path / 'numbers.json'
+  )
+  assert host['bytes_per_image'] == 32 * 32 * 3
+  assert raw['bytes_per_image'] == 8 * 8 * 3
+  assert raw['library'] == 'vit_jax raw'
+
+
+def test_a_peer_that_is_not_there_is_an_error(image_folder):
+  process = run(
+    MODULE,
+    f'--folder={image_folder}',
+    '--against=tfdata',
+    '--tf_python=false',  # Any program that fails.
+    *FLAGS,
+  )
+  assert process.returncode != 0
+  assert 'tfdata.py failed' in process.stdout + process.stderr
