@@ -262,21 +262,16 @@ def test_what_takes_less_memory_on_many_devices():
 
 def test_tpus_that_are_not_here():
   pytest.importorskip('libtpu')
-  sizes = []
-  for dtype in ('float32', 'bfloat16'):
-    result = run(
-      'vit_jax.plan',
-      TINY,
-      '--topology=v5e:2x2',
-      '--search=false',
-      '--config.batch=1024',
-      f'--config.dtype={dtype}',
-    )
-    assert result.returncode == 0, result.stderr
-    assert 'on 4 x TPU v5 lite' in result.stdout
-    assert ' of 15.75 GiB' in result.stdout
-    sizes.append(re.search(r'gradients \| (\S+) MiB', result.stdout)[1])
-  assert float(sizes[1]) < 0.8 * float(sizes[0])
-  result = run('vit_jax.plan', TINY, '--topology=v9:2x2')
-  assert result.returncode == 1
-  assert '--topology=v9:2x2 is not known' in result.stderr
+  result = run('vit_jax.plan', TINY, '--topology=v5e:2x2', '--search=false')
+  assert result.returncode == 0, result.stderr
+  assert 'on 4 x TPU v5 lite' in result.stdout
+  assert ' of 15.75 GiB' in result.stdout
+  assert '| all-reduce | ' in result.stdout
+  with pytest.raises(errors.UserError, match='--topology=v9:2x2 is not known'):
+    plan.devices('v9:2x2', None)
+  # Activations are in bfloat16, which they are not on the CPU that compiles.
+  config = common.with_defaults(tiny.get_config('cifar10'))
+  config.dtype = 'bfloat16'
+  mesh = sharding.make_mesh(devices=plan.devices('v5e:2x2', None))
+  _, traced = ahead.trace_step(config, mesh, ahead.open_data(config))
+  assert re.search(r':bf16\[[\d,]*\] = tanh', str(traced.jaxpr))

@@ -109,6 +109,22 @@ def batch(
   }
 
 
+def trace_step(
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  data: build.Data,
+) -> tuple[train.Task, jax.stages.Traced]:
+  """Returns what a config trains, and its step traced for the mesh."""
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  key = jax.ShapeDtypeStruct(
+    key.shape, key.dtype, sharding=sharding.replicated(mesh)
+  )
+  with layers.compiling_for(mesh.devices.flat[0].platform):
+    task = make_task(config, mesh, data)
+    step = train.jit_step(task, mesh)
+    return task, step.trace(task.like, batch(config, mesh, data), key)
+
+
 def compile_step(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
@@ -126,25 +142,18 @@ def compile_step(
   """
   for size in (config.batch // config.accum_steps, config.batch_eval):
     sharding.data_shard(mesh, size)
-  key = jax.eval_shape(lambda: jax.random.key(0))
-  key = jax.ShapeDtypeStruct(
-    key.shape, key.dtype, sharding=sharding.replicated(mesh)
-  )
-  with layers.compiling_for(mesh.devices.flat[0].platform):
-    task = make_task(config, mesh, data)
-    step = train.jit_step(task, mesh)
-    traced = step.trace(task.like, batch(config, mesh, data), key)
-    known = {
-      'parameters': device_bytes(task.like.params),
-      'optimizer': device_bytes(task.like.opt_state),
-      'flops': flops.count(traced.jaxpr.jaxpr),
-    }
-    try:
-      compiled = traced.lower().compile()
-    except jax.errors.JaxRuntimeError as e:
-      if not memory_lib.is_out_of_memory(e):
-        raise
-      return Program(**known, **_needed(str(e)))
+  task, traced = trace_step(config, mesh, data)
+  known = {
+    'parameters': device_bytes(task.like.params),
+    'optimizer': device_bytes(task.like.opt_state),
+    'flops': flops.count(traced.jaxpr.jaxpr),
+  }
+  try:
+    compiled = traced.lower().compile()
+  except jax.errors.JaxRuntimeError as e:
+    if not memory_lib.is_out_of_memory(e):
+      raise
+    return Program(**known, **_needed(str(e)))
   memory = compiled.memory_analysis()
   return Program(
     **known,
