@@ -164,7 +164,8 @@ def tfdata(work: Work, *, normalize: bool) -> Iterator[Turn]:
         )
       return answer
 
-    ask(json.dumps({'data': data, 'untimed': _UNTIMED}))
+    version = ask(json.dumps({'data': data, 'untimed': _UNTIMED})).strip()
+    print(f'tfdata, normalize={normalize}: TensorFlow {version}')
     yield lambda seconds: json.loads(ask(str(seconds)))
 
 
