@@ -29,7 +29,7 @@ def test_the_plan_of_eight_devices():
     TINY,
     '--devices=8',
     '--mesh=data:4,fsdp:2',
-    '--memory_gib=0.0006',
+    '--memory_gib=0.0004',  # Too little for eight images more a device.
     '--config.batch=64',
     '--config.accum_steps=1',
     '--config.remat=full',
@@ -51,8 +51,8 @@ def test_the_plan_of_eight_devices():
   assert float(table['all-reduce'].split()[2]) < 2 * 30.73
   largest, fewest = lines[-2:]
   assert re.fullmatch(
-    r'Largest batch that fits: batch \d+, accum_steps 1, remat full;'
-    r' \S+ KiB of 629.1 KiB.',
+    r'Largest batch that fits: batch 64, accum_steps 1, remat full;'
+    r' \S+ KiB of 419.4 KiB.',
     largest,
   )
   assert fewest.startswith(
