@@ -42,6 +42,7 @@ _TEST = [
   'beartype>=0.22,<0.24',  # Checks the jaxtyping annotations in tests.
   'importlib_resources>=6,<8',  # TFDS imports it to write a data set.
   'pytest>=8.4,<10',
+  'pytest-xdist>=3.6,<4',  # Tests side by side.
 ]
 
 setuptools.setup(

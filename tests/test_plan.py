@@ -14,7 +14,7 @@ from vit_jax import fit
 from vit_jax import hlo
 from vit_jax import memory
 from vit_jax import plan
-from vit_jax import report
+from vit_jax import plan_table
 from vit_jax import sharding
 from vit_jax.configs import common
 from vit_jax.data import stand_in
@@ -159,7 +159,7 @@ def test_a_compiler_that_gives_up_without_saying_why():
 
 def test_remat_is_tried_where_the_batch_does_not_fit():
   search, setting, _ = fake_search(500)
-  assert report.search(search, setting).splitlines() == [
+  assert plan_table.search(search, setting).splitlines() == [
     'Largest batch that fits: batch 256, accum_steps 2, remat off; 450 bytes of'
     ' 500 bytes.',
     'Fewest accum_steps that fits: batch 512, accum_steps 4, remat off; 450'
@@ -168,7 +168,7 @@ def test_remat_is_tried_where_the_batch_does_not_fit():
     ' 500 bytes.',
   ]
   search, setting, _ = fake_search(100)
-  assert report.search(search, setting).startswith('Nothing fits')
+  assert plan_table.search(search, setting).startswith('Nothing fits')
 
 
 HLO = """HloModule jit_step

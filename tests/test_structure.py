@@ -65,7 +65,7 @@ LEVELS = (
   ('contrastive',),
   ('main', 'ahead'),
   ('fit',),
-  ('report',),
+  ('plan_table',),
   ('plan',),
 )
 

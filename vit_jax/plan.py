@@ -29,7 +29,7 @@ from vit_jax import defaults
 from vit_jax import errors
 from vit_jax import fit
 from vit_jax import flops
-from vit_jax import report
+from vit_jax import plan_table
 from vit_jax import sharding
 from vit_jax.configs import common
 from vit_jax.configs import validate
@@ -140,19 +140,19 @@ def plan(
   parts = [
     f'{config.model.model_name}, {config.dtype}, {setting}, on {mesh.size} x'
     f' {device.device_kind}, mesh {dict(mesh.shape)}',
-    report.memory(program, limit),
-    report.state(ahead.state(config, mesh, data), mesh),
-    report.work(
+    plan_table.memory(program, limit),
+    plan_table.state(ahead.state(config, mesh, data), mesh),
+    plan_table.work(
       program, mesh.size, image_flops, config.batch, flops.peak_flops(device)
     ),
-    report.collectives(program),
+    plan_table.collectives(program),
   ]
   if limit and search:
     found = fit.Search(
       compile_setting, limit, sharding.parts(mesh), {setting: program}
     )
     contrastive = 'text_model' in config.model
-    parts.append(report.search(found, setting, contrastive))
+    parts.append(plan_table.search(found, setting, contrastive))
   return '\n\n'.join(filter(None, parts))
 
 
