@@ -43,6 +43,7 @@ LEVELS = (
   ('models',),
   (
     'flops',
+    'freeze',
     'weights',
     'losses',
     'optim',

@@ -27,6 +27,7 @@ class TrainState:
   step: Any
   params: Any
   opt_state: Any
+  ema: Any = ()  # Moving average of the parameters, where there is one.
 
 
 def _not_whole(directory: epath.Path) -> list[epath.Path]:

@@ -1,6 +1,6 @@
 """One update of the parameters, pure, the same for every model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 import optax
 
+from vit_jax import freeze as freeze_lib
 from vit_jax import losses
 from vit_jax import state as state_lib
 
@@ -76,14 +77,50 @@ def train_step(
   loss_fn: LossFn,
   tx: optax.GradientTransformation,
   accum_steps: int = 1,
+  freeze: Sequence[str] = (),
+  ema_decay: float = 0.0,
 ) -> tuple[state_lib.TrainState, dict[str, Array]]:
-  """One update; returns the new state and metrics of this step."""
+  """One update; returns the new state and metrics of this step.
+
+  Args:
+    state: with the optimizer state of the parameters that are not frozen.
+    batch: what `loss_fn` wants.
+    key: of the run.
+    loss_fn: of `make_loss_fn`.
+    tx: of `optim.create_optimizer`.
+    accum_steps: parts in which the gradient is computed.
+    freeze: patterns of `freeze.split`.
+    ema_decay: of the moving average of the parameters, if the state has one.
+  """
   # The key depends on the step alone, so a resumed run repeats exactly.
   step_key = jax.random.fold_in(key, state.step)
-  loss, grads = accumulate_gradient(
-    loss_fn, state.params, batch, step_key, accum_steps
+  params, frozen = freeze_lib.split(state.params, freeze)
+
+  def loss_and_grads(params: Any) -> tuple[Array, Any]:
+    return accumulate_gradient(
+      lambda params, *args: loss_fn(freeze_lib.join(params, frozen), *args),
+      params,
+      batch,
+      step_key,
+      accum_steps,
+    )
+
+  loss, grads = loss_and_grads(params)
+  updates, opt_state = optax.with_extra_args_support(tx).update(
+    grads,
+    state.opt_state,
+    params,
+    grad_fn=lambda params, _: loss_and_grads(params)[1],  # Of SAM.
   )
-  updates, opt_state = tx.update(grads, state.opt_state, state.params)
-  params = optax.apply_updates(state.params, updates)
+  params = freeze_lib.join(optax.apply_updates(params, updates), frozen)
   metrics = {'train_loss': loss, 'grad_norm': optax.tree.norm(grads)}
-  return state_lib.TrainState(state.step + 1, params, opt_state), metrics
+  ema = _moving_average(state.ema, params, ema_decay, state.step)
+  return state_lib.TrainState(state.step + 1, params, opt_state, ema), metrics
+
+
+def _moving_average(ema: Any, params: Any, decay: float, step: Array) -> Any:
+  if not ema:
+    return ema
+  # The first steps are forgotten sooner, as in TensorFlow and timm.
+  decay = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
+  return jax.tree.map(lambda e, p: e + (1 - decay) * (p - e), ema, params)

@@ -1,0 +1,107 @@
+"""Frozen parameters keep their bits, and averages those of all steps."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from vit_jax import errors
+from vit_jax import freeze
+from vit_jax import models
+from vit_jax import optim
+from vit_jax import state as state_lib
+from vit_jax import update
+
+MODEL = models.get_model('testing', num_classes=3)
+PARAMS = models.init_params(MODEL, (32, 32, 3))
+HEAD_ONLY = (r'(?!head/)',)
+
+
+def test_split_and_join():
+  trained, frozen = freeze.split(PARAMS, (r'Transformer/encoder', 'embedding'))
+  assert {*trained} == {'cls', 'head', 'Transformer'}
+  assert {*trained['Transformer']} == {'posembed_input'}
+  assert 'encoder_norm' in frozen['Transformer']
+  joined = freeze.join(trained, frozen)
+  assert jax.tree.structure(joined) == jax.tree.structure(PARAMS)
+  assert freeze.split(PARAMS, ()) == (PARAMS, {})
+
+
+@pytest.mark.parametrize(
+  'patterns, message',
+  [
+    (('hed/',), r"'hed/', which is the start of no parameter. Names are such as T"),
+    (('',), 'leaves nothing to train'),
+  ],
+)
+def test_patterns_that_cannot_be_meant(patterns, message):
+  with pytest.raises(errors.UserError, match=message):
+    freeze.split(PARAMS, patterns)
+
+
+def steps(count, **how):
+  tx = optim.create_optimizer(lambda _: 0.1)
+  trained, _ = freeze.split(PARAMS, how.get('freeze', ()))
+  ema = PARAMS if 'ema_decay' in how else ()
+  state = state_lib.TrainState(jnp.array(0), PARAMS, tx.init(trained), ema)
+  step = jax.jit(
+    functools.partial(
+      update.train_step,
+      loss_fn=update.make_loss_fn(MODEL, lambda key, images: images),
+      tx=tx,
+      **how,
+    )
+  )
+  rng = np.random.RandomState(0)
+  batch = {
+    'image': jnp.asarray(rng.normal(size=(4, 32, 32, 3)), jnp.float32),
+    'label': jnp.array([0, 1, 2, 0]),
+  }
+  states = [state]
+  for _ in range(count):
+    states.append(step(states[-1], batch, jax.random.key(0))[0])
+  return states, step.lower(state, batch, jax.random.key(0)).compile()
+
+
+def test_frozen_parameters_cost_neither_memory_nor_a_backward_pass():
+  states, program = steps(3, freeze=HEAD_ONLY)
+  for name, x in states[-1].params.items():
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), x, PARAMS[name])
+    assert all(jax.tree.leaves(same)) == (name != 'head')
+  sizes = [x.size for x in jax.tree.leaves(states[-1].opt_state)]
+  assert sum(sizes) < 2 * sum(x.size for x in jax.tree.leaves(PARAMS['head']))
+  _, whole = steps(1)
+  flops = [p.cost_analysis()['flops'] for p in (program, whole)]
+  assert flops[0] < 0.45 * flops[1]
+
+
+def test_all_parameters_are_averaged():
+  states, _ = steps(3, ema_decay=0.5)
+  want = PARAMS
+  for t, state in enumerate(states[1:]):
+    decay = min(0.5, (1 + t) / (10 + t))
+    want = jax.tree.map(
+      lambda e, p, d=decay: d * e + (1 - d) * p, want, state.params
+    )
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+    states[-1].ema,
+    want,
+  )
+  assert optax.tree.norm(optax.tree.sub(want, states[-1].params)) > 0.01
+
+
+def test_a_step_of_sam_takes_two_gradients():
+  tx = optim.create_optimizer(lambda _: 0.1, sam_rho=0.05)
+  state = state_lib.TrainState(jnp.array(0), PARAMS, tx.init(PARAMS))
+  points = []
+
+  def loss_fn(params, batch, key):
+    points.append(params['head']['bias'])
+    return jnp.sum(params['head']['bias'] ** 2 + params['head']['bias'])
+
+  update.train_step(state, {}, jax.random.key(0), loss_fn=loss_fn, tx=tx)
+  assert len(points) == 2
