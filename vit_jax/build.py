@@ -137,7 +137,12 @@ def optimizer(
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
   """Returns the optimizer of a config and its learning rate by step."""
   schedule = optim.create_learning_rate_schedule(
-    config.total_steps, config.base_lr, config.decay_type, config.warmup_steps
+    config.total_steps,
+    config.base_lr,
+    config.decay_type,
+    config.warmup_steps,
+    timescale=config.timescale,
+    cooldown_steps=config.cooldown_steps,
   )
   tx = optim.create_optimizer(
     schedule,
@@ -148,6 +153,8 @@ def optimizer(
     grad_norm_clip=config.grad_norm_clip,
     weight_decay=config.weight_decay,
     weight_decay_on=config.weight_decay_on,
+    layer_decay=config.layer_decay,
+    sam_rho=config.sam_rho,
   )
   return tx, schedule
 

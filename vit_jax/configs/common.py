@@ -117,13 +117,17 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   # Peak learning rate, reached after the warm-up.
   config.base_lr = 0.03
   config.warmup_steps = 500
-  # 'cosine' to 0 or 'linear' to 1e-5.
+  # 'cosine' to 0, 'linear' to 1e-5, 'rsqrt' (reciprocal square root, at 0.71 of
+  # its peak `timescale` steps after the warm-up) or 'constant'.
   config.decay_type = 'cosine'
+  config.timescale = 10_000
+  # Last steps, over which the learning rate goes linearly to 0 besides.
+  config.cooldown_steps = 0
   # Largest global norm of the gradient; 0 for no limit.
   config.grad_norm_clip = 1.0
-  # 'sgd' or 'adamw'.
+  # 'sgd', 'adamw', 'lamb' or 'adafactor'.
   config.optimizer = 'sgd'
-  # SGD's momentum, AdamW's beta1.
+  # Of SGD and Adafactor; beta1 of AdamW and LAMB.
   config.momentum = 0.9
   config.beta2 = 0.999
   # Of the momentum: 'bfloat16' or 'float32'.
@@ -132,6 +136,21 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   # Which parameters decay: 'kernels' (no biases, norms, class token, position
   # embeddings) or 'all'.
   config.weight_decay_on = 'kernels'
+  # The learning rate of each block is this much lower than of the next one; 1
+  # for the same (arXiv:2106.08254 has 0.65 to 0.75 in fine-tuning).
+  config.layer_decay = 1.0
+  # Radius of Sharpness-Aware Minimisation, which takes two gradients a step; 0
+  # for none.
+  config.sam_rho = 0.0
+  # Decay of a moving average of the parameters, which is evaluated and saved
+  # beside them; 0 for none.
+  config.ema_decay = 0.0
+  # Regular expressions: parameters are frozen where one matches the start of
+  # their name. r'(?!head/)' trains the head alone.
+  config.freeze = ()
+  # Stages of a run, one after the other: dicts of settings for each, of those
+  # in `vit_jax.stages`, `total_steps` or `total_epochs` among them.
+  config.stages = ()
   # 'softmax' or 'sigmoid' cross-entropy, of classes or of pairs.
   config.loss = 'softmax'
   config.label_smoothing = 0.0
