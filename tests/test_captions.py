@@ -11,7 +11,7 @@ import pytest
 from vit_jax import build
 from vit_jax import errors
 from vit_jax import models
-from vit_jax.configs import common
+from vit_jax.configs import arguments
 from vit_jax.data import captions as captions_lib
 from vit_jax.data import pipeline
 from vit_jax.data import text
@@ -233,5 +233,5 @@ def test_the_config_reaches_the_data(captions):
   data = build.data(config, lambda config, split, train: pairs(captions, split))
   assert data.image_shape == (16, 16, 3)
   assert data.class_names == []
-  model = models.from_config(common.model_kwargs(config))
+  model = models.from_config(arguments.of_model(config))
   assert model.vocab_size == 40

@@ -33,7 +33,10 @@ def test_split_and_join():
 @pytest.mark.parametrize(
   'patterns, message',
   [
-    (('hed/',), r"'hed/', which is the start of no parameter. Names are such as T"),
+    (
+      ('hed/',),
+      r"'hed/', which is the start of no parameter. Names are such as T",
+    ),
     (('',), 'leaves nothing to train'),
   ],
 )

@@ -19,6 +19,7 @@ from vit_jax import lit_weights
 from vit_jax import models
 from vit_jax import preemption
 from vit_jax import retrieval
+from vit_jax.configs import arguments
 from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import validate
@@ -108,7 +109,7 @@ def test_sigmoid_loss_without_an_image_head_and_with_decay_of_all(
 @pytest.mark.parametrize('loss', ['softmax', 'sigmoid'])
 def test_the_loss_is_that_of_the_papers(captions, loss):
   config = short(captions, loss=loss, bias_init=-2.0, temperature_init=3.0)
-  model = models.from_config(common.model_kwargs(config))
+  model = models.from_config(arguments.of_model(config))
   rng = np.random.RandomState(0)
   params = models.init_params(model, (16, 16, 3))
   params['img']['head']['kernel'] = rng.normal(size=(16, 12))
@@ -120,7 +121,7 @@ def test_the_loss_is_that_of_the_papers(captions, loss):
     {'params': params}, images=batch['image'], tokens=batch['tokens']
   )
   config.model.text.dropout_rate = 0.0
-  model = models.from_config(common.model_kwargs(config))
+  model = models.from_config(arguments.of_model(config))
   loss_fn = contrastive.make_loss_fn(model, lambda key, x: x, loss)
   got = loss_fn(params, batch, jax.random.key(0))
 
@@ -248,7 +249,7 @@ def test_eight_devices_of_two_hosts_equal_one(captions, tmp_path):
 
 
 def initial(config, path, seed=0, **known):
-  model = models.from_config(common.model_kwargs(config))
+  model = models.from_config(arguments.of_model(config))
   size = common.image_size(config)
   shapes = jax.eval_shape(lambda: models.init_params(model, (*size, 3)))
   grid = model_configs.patch_grid(size, (8, 8))
@@ -313,7 +314,7 @@ def test_weights_that_do_not_fit_are_refused(captions, lit_run):
 
 
 def test_a_locked_tower_costs_one_forward_pass(captions):
-  model = models.from_config(common.model_kwargs(tiny_lit(captions)))
+  model = models.from_config(arguments.of_model(tiny_lit(captions)))
   forward = flops.forward_flops(model, (16, 16, 3))
   step = flops.train_flops(model, (16, 16, 3))
   assert forward < step < 3 * forward

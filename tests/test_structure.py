@@ -12,9 +12,11 @@ PACKAGE = REPOSITORY / 'vit_jax'
 # Each may import what stands in the lines above its own, see README.
 LEVELS = (
   ('vit_jax',),
+  ('errors',),
   (
-    'errors',
     'configs.models',
+    'configs.arguments',
+    'configs.durations',
     'configs',
     'data',
     'preemption',
@@ -61,7 +63,8 @@ LEVELS = (
   ('checkpoint',),
   ('lit_weights', 'retrieval'),
   ('build', 'defaults', 'predict', 'convert', 'inference_time'),
-  ('evaluate', 'zero_shot', 'loop'),
+  ('evaluate', 'zero_shot', 'stages'),
+  ('loop',),
   ('train',),
   ('contrastive',),
   ('main', 'ahead'),

@@ -16,6 +16,7 @@ from vit_jax import flops
 from vit_jax import hlo
 from vit_jax import memory as memory_lib
 from vit_jax import sharding
+from vit_jax import stages
 from vit_jax import state as state_lib
 from vit_jax import train
 from vit_jax.data import pipeline
@@ -113,16 +114,16 @@ def trace_step(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
   data: build.Data,
-) -> tuple[train.Task, jax.stages.Traced]:
-  """Returns what a config trains, and its step traced for the mesh."""
+) -> tuple[stages.Stage, jax.stages.Traced]:
+  """Returns the largest stage of a config, and its step traced for the mesh."""
   key = jax.eval_shape(lambda: jax.random.key(0))
   key = jax.ShapeDtypeStruct(
     key.shape, key.dtype, sharding=sharding.replicated(mesh)
   )
   with layers.compiling_for(mesh.devices.flat[0].platform):
-    task = make_task(config, mesh, data)
-    step = train.jit_step(task, mesh)
-    return task, step.trace(task.like, batch(config, mesh, data), key)
+    stage = _largest(make_task(config, mesh, data))
+    step = train.jit_step(stage, mesh)
+    return stage, step.trace(stage.like, batch(config, mesh, data), key)
 
 
 def compile_step(
@@ -142,10 +143,10 @@ def compile_step(
   """
   for size in (config.batch // config.accum_steps, config.batch_eval):
     sharding.data_shard(mesh, size)
-  task, traced = trace_step(config, mesh, data)
+  stage, traced = trace_step(config, mesh, data)
   known = {
-    'parameters': device_bytes(task.like.params),
-    'optimizer': device_bytes(task.like.opt_state),
+    'parameters': device_bytes(stage.like.params),
+    'optimizer': device_bytes(stage.like.opt_state),
     'flops': flops.count(traced.jaxpr.jaxpr),
   }
   try:
@@ -184,7 +185,12 @@ def state(
   data: build.Data,
 ) -> state_lib.TrainState:
   """Returns shapes, dtypes and shardings of the state that a config trains."""
-  return make_task(config, mesh, data).like
+  return _largest(make_task(config, mesh, data)).like
+
+
+def _largest(task: train.Task) -> stages.Stage:
+  """Returns the stage that trains the most parameters."""
+  return max(task.stages, key=lambda stage: device_bytes(stage.like))
 
 
 def device_bytes(tree: Any) -> int:

@@ -1,6 +1,6 @@
 """From a config to what training and evaluation share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 from typing import Any
 
@@ -15,11 +15,13 @@ import optax
 
 from vit_jax import checkpoint
 from vit_jax import errors
+from vit_jax import freeze as freeze_lib
 from vit_jax import models
 from vit_jax import optim
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import weights as weights_lib
+from vit_jax.configs import arguments
 from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
 from vit_jax.data import augment
@@ -127,9 +129,7 @@ def data(
 
 def model(config: ml_collections.ConfigDict, num_classes: int) -> nn.Module:
   """Returns the model of a config."""
-  return models.from_config(
-    common.model_kwargs(config), num_classes=num_classes
-  )
+  return models.from_config(arguments.of_model(config), num_classes=num_classes)
 
 
 def optimizer(
@@ -164,47 +164,42 @@ def abstract_state(
   tx: optax.GradientTransformation,
   image_shape: tuple[int, int, int],
   mesh: jax.sharding.Mesh,
+  freeze: Sequence[str] = (),
+  has_ema: bool = False,
 ) -> state_lib.TrainState:
   """Returns shapes, dtypes and shardings of a state, without computing it."""
 
   def create() -> state_lib.TrainState:
     params = models.init_params(module, image_shape)
+    trained, _ = freeze_lib.split(params, freeze)
     step = jnp.zeros((), jnp.int32)
-    return state_lib.TrainState(step, params, tx.init(params))
+    ema = params if has_ema else ()
+    return state_lib.TrainState(step, params, tx.init(trained), ema)
 
   return sharding.place(mesh, jax.eval_shape(create))
 
 
-def initial_state(
+def initial_params(
   config: ml_collections.ConfigDict,
   module: nn.Module,
-  tx: optax.GradientTransformation,
-  like: state_lib.TrainState,
+  shapes: dict[str, Any],
   image_shape: tuple[int, int, int],
   weights: weights_lib.Weights | None = None,
-) -> state_lib.TrainState:
-  """Returns the state of step 0, with pretrained or random parameters."""
-  if weights is not None:
-    shapes = jax.eval_shape(blocks.unstack, like.params)
-    params = _pretrained_params(config, shapes, image_shape, weights)
-    if config.scan_layers:
-      params = blocks.stack(params)
-  else:
-    params = models.init_params(module, image_shape, config.seed)
-  return new_state(params, tx, like)
+) -> dict[str, Any]:
+  """Returns the parameters to start with, pretrained or random.
 
-
-def new_state(
-  params: dict[str, Any],
-  tx: optax.GradientTransformation,
-  like: state_lib.TrainState,
-) -> state_lib.TrainState:
-  """Returns the state of step 0, placed on the devices as `like` is."""
-  shardings = jax.tree.map(lambda x: x.sharding, like)
-  params = jax.device_put(params, shardings.params)
-  init = jax.jit(tx.init, out_shardings=shardings.opt_state)
-  step = jax.device_put(jnp.zeros((), jnp.int32), shardings.step)
-  return state_lib.TrainState(step, params, init(params))
+  Args:
+    config: settings.
+    module: the model.
+    shapes: of its parameters.
+    image_shape: [H, W, C] of its input.
+    weights: None for random ones.
+  """
+  if weights is None:
+    return models.init_params(module, image_shape, config.seed)
+  shapes = jax.eval_shape(blocks.unstack, shapes)
+  params = _pretrained_params(config, shapes, image_shape, weights)
+  return blocks.stack(params) if config.scan_layers else params
 
 
 def _pretrained_params(

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from jaxtyping import Array
 import ml_collections
 import numpy as np
-import optax
 
 from vit_jax import build
 from vit_jax import evaluate as evaluate_lib
@@ -26,13 +25,18 @@ from vit_jax import losses
 from vit_jax import models
 from vit_jax import retrieval
 from vit_jax import sharding
+from vit_jax import stages as stages_lib
 from vit_jax import state as state_lib
 from vit_jax import train
 from vit_jax import update
+from vit_jax.configs import arguments
 from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
 from vit_jax.data import captions
 from vit_jax.data import text
+
+# The image tower, but for a head that it may have.
+_LOCKED = (r'img/(?!head/)',)
 
 
 def train_and_evaluate(
@@ -49,7 +53,7 @@ def evaluate(
 
   def prepare(config, mesh):
     task = make_task(config, mesh)
-    return task.like, task.eval_fn
+    return task.stages[0].like, task.eval_fn
 
   return evaluate_lib.evaluate(config, workdir, prepare)
 
@@ -69,7 +73,7 @@ def make_task(
   Raises:
     errors.UserError: if the captions or the vocabulary are not right.
   """
-  model = models.from_config(common.model_kwargs(config))
+  model = models.from_config(arguments.of_model(config))
   vocabulary = None
   if data is None:
     with sharding.first_process_first():
@@ -77,26 +81,29 @@ def make_task(
         config.model, config.vocabulary, config.pretrained_dir
       )
     data = _data(config, model, vocabulary)
-  tx, schedule = build.optimizer(config)
-  tx = _without_locked(tx)
-  like = build.abstract_state(model, tx, data.image_shape, mesh)
   loss_fn = make_loss_fn(
     model, data.preprocess.train, config.loss, config.label_smoothing
   )
   embed = functools.partial(
     embed_step, model=model, preprocess=data.preprocess.eval
   )
+  stages = stages_lib.make(
+    config,
+    model,
+    loss_fn,
+    data.image_shape,
+    mesh,
+    train_step=train_step,
+    locked=_LOCKED,
+  )
+  shapes = stages[0].like.params
   return train.Task(
     data=data,
     model=model,
-    schedule=schedule,
-    like=like,
-    initial_state=lambda weights: build.new_state(
-      _pretrained_params(config, model, like.params, data.image_shape, weights),
-      tx,
-      like,
+    stages=stages,
+    initial_params=lambda weights: _pretrained_params(
+      config, model, shapes, data.image_shape, weights
     ),
-    step=functools.partial(train_step, loss_fn=loss_fn, tx=tx),
     eval_fn=functools.partial(
       run_evaluation,
       # Replicated, so that every host has all embeddings.
@@ -153,25 +160,6 @@ def _pretrained_params(
   )
 
 
-def _split(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Returns the locked image tower, and the rest with the tower's head."""
-  image = dict(params['img'])
-  head = {'head': image.pop('head')} if 'head' in image else {}
-  return image, {**params, 'img': head}
-
-
-def _join(locked: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
-  return {**rest, 'img': {**locked, **rest['img']}}
-
-
-def _without_locked(
-  tx: optax.GradientTransformation,
-) -> optax.GradientTransformation:
-  return optax.GradientTransformation(
-    lambda params: tx.init(_split(params)[1]), tx.update
-  )
-
-
 def make_loss_fn(
   model: nn.Module,
   preprocess: Callable[[Array, Array], Array],
@@ -200,24 +188,11 @@ def make_loss_fn(
 
 
 def train_step(
-  state: state_lib.TrainState,
-  batch: update.Batch,
-  key: Array,
-  *,
-  loss_fn: update.LossFn,
-  tx: optax.GradientTransformation,
+  state: state_lib.TrainState, batch: update.Batch, key: Array, **how: Any
 ) -> tuple[state_lib.TrainState, dict[str, Array]]:
-  """As `update.train_step`, of all parameters but those of the image tower."""
-  locked, rest = _split(state.params)
-  new_state, metrics = update.train_step(
-    state.replace(params=rest),
-    batch,
-    key,
-    loss_fn=lambda params, *args: loss_fn(_join(locked, params), *args),
-    tx=tx,
-  )
-  metrics['temperature'] = jnp.exp(new_state.params['t'][0])
-  return new_state.replace(params=_join(locked, new_state.params)), metrics
+  """As `update.train_step`, with the temperature among the metrics."""
+  state, metrics = update.train_step(state, batch, key, **how)
+  return state, {**metrics, 'temperature': jnp.exp(state.params['t'][0])}
 
 
 def embed_step(

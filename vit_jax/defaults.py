@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pathlib
 from typing import Any
 
 from absl import logging
@@ -15,8 +16,11 @@ from vit_jax import sharding
 from vit_jax import storage
 from vit_jax import weights as weights_lib
 from vit_jax.configs import common
+from vit_jax.configs import durations
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import validate
+from vit_jax.data import captions
+from vit_jax.data import sources
 from vit_jax.interop import files
 
 
@@ -61,9 +65,24 @@ def fill(
     known = _what_weights_say(weights)
   known = {k: v for k, v in known.items() if v is not None}
   config = common.with_defaults(config, known)
+  num_examples = _num_examples(config) if durations.has_epochs(config) else 0
+  config = durations.in_steps(config, num_examples).unlock()
   validate.validate(config)
   config.attention = _attention(config, mesh)
-  return config, weights
+  return config.lock(), weights
+
+
+def _num_examples(config: ml_collections.ConfigDict) -> int:
+  """Returns how many images there are to train on."""
+  if 'text_model' in config.model:
+    folder = pathlib.Path(config.dataset)
+    return len(captions.open_captions(folder, config.pp.train))
+  with sharding.first_process_first():
+    return len(
+      sources.get_source(
+        config.dataset, config.pp.train, data_dir=config.tfds_data_dir
+      )
+    )
 
 
 def _attention(

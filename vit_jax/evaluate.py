@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 import ml_collections
+import optax
 
 from vit_jax import build
 from vit_jax import defaults
@@ -72,8 +73,13 @@ def classification(
   """Returns the shapes of a state and what evaluates its parameters."""
   data = build.data(config)
   model = build.model(config, len(data.class_names))
-  tx, _ = build.optimizer(config)
-  like = build.abstract_state(model, tx, data.image_shape, mesh)
+  like = build.abstract_state(
+    model,
+    optax.identity(),
+    data.image_shape,
+    mesh,
+    has_ema=config.ema_decay > 0,
+  )
   return like, make_eval_fn(config, model, data, mesh)
 
 
@@ -91,6 +97,17 @@ def make_eval_fn(
     return run(step_fn, params, data, mesh, config.batch_eval)
 
   return eval_fn
+
+
+def of_state(
+  eval_fn: EvalFn, state: state_lib.TrainState
+) -> dict[str, int | float]:
+  """Returns the metrics of the parameters and, as `_ema`, of their average."""
+  metrics = eval_fn(state.params)
+  if not state.ema:
+    return metrics
+  averaged = eval_fn(state.ema)
+  return metrics | {f'{name}_ema': value for name, value in averaged.items()}
 
 
 def run(
@@ -180,9 +197,9 @@ def evaluate(
   mesh = sharding.make_mesh(**config.mesh)
   config, _ = defaults.fill(config, workdir, mesh, resumed=True)
   like, eval_fn = prepare(config, mesh)
-  state = saver.restore(like)
+  state = saver.restore_for_evaluation(like.replace(opt_state=()))
   saver.close()
-  metrics = {'step': int(state.step), **eval_fn(state.params)}
+  metrics = {'step': int(state.step), **of_state(eval_fn, state)}
   if jax.process_index() == 0:
     text = json.dumps(metrics, indent=2)
     (folder / 'evaluation.json').write_text(text + '\n')

@@ -1,6 +1,6 @@
 """The training loop: steps, and what happens between them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
 import sys
@@ -11,14 +11,15 @@ import jax
 from jaxtyping import Array
 import ml_collections
 import numpy as np
-import optax
 
 from vit_jax import errors
+from vit_jax import evaluate
 from vit_jax import hosts
 from vit_jax import memory
 from vit_jax import metrics as metrics_lib
 from vit_jax import preemption
 from vit_jax import profiler
+from vit_jax import stages as stages_lib
 from vit_jax import state as state_lib
 
 Metrics = dict[str, int | float]
@@ -34,26 +35,23 @@ class Reports:
     self,
     writer: metrics_lib.Writer,
     progress: metrics_lib.Progress,
-    schedule: optax.Schedule,
     saver: state_lib.Saver,
   ):
-    self._writer, self._progress = writer, progress
-    self._schedule, self._saver = schedule, saver
-    self._pending: tuple[int, dict[str, Any], Metrics] | None = None
+    self._writer, self._progress, self._saver = writer, progress, saver
+    self._pending: tuple[int, dict[str, Any], Any, Metrics] | None = None
 
-  def add(self, step: int, metrics: dict[str, Any]) -> None:
+  def add(self, step: int, metrics: dict[str, Any], lr: Any) -> None:
     """Takes metrics that may not be computed yet; writes the last ones."""
     speed = self._progress.speed()
     self.flush()
-    self._pending = (step, metrics, speed)
+    self._pending = (step, metrics, lr, speed)
 
   def flush(self) -> None:
     """Writes what is left to write."""
     if self._pending is None:
       return
-    (step, metrics, speed), self._pending = self._pending, None
-    values = self.check_finite(step, metrics)
-    values['lr'] = float(self._schedule(step - 1))
+    (step, metrics, lr, speed), self._pending = self._pending, None
+    values = {**self.check_finite(step, metrics), 'lr': float(lr)}
     self._progress.show(values)
     self._writer.write(step, {**values, **speed})
 
@@ -74,20 +72,21 @@ class Parts:
   """What the loop works with.
 
   Attributes:
-    step: (state, batch, key) to the next state and metrics; consumes the state.
+    stages: of the run.
+    jit_step: stage to a function of a state, a batch and a key, which returns
+      the next state and metrics, and consumes the state.
     eval_fn: parameters to metrics, `state.BEST_METRIC` among them.
     batches: of the steps to come.
-    schedule: learning rate by step.
     saver: of checkpoints.
     writer: of metrics.
     progress: bar and speed.
     profile: of the steps to be profiled.
   """
 
-  step: Callable[..., tuple[state_lib.TrainState, dict[str, Array]]]
+  stages: Sequence[stages_lib.Stage]
+  jit_step: Callable[[stages_lib.Stage], stages_lib.Step]
   eval_fn: Callable[[Any], Metrics]
   batches: Iterator[dict[str, Array]]
-  schedule: optax.Schedule
   saver: state_lib.Saver
   writer: metrics_lib.Writer
   progress: metrics_lib.Progress
@@ -103,7 +102,7 @@ def run(
     errors.UserError: if the loss is not finite, or memory is short.
     SystemExit: 0, after SIGTERM, the state being saved.
   """
-  reports = Reports(parts.writer, parts.progress, parts.schedule, parts.saver)
+  reports = Reports(parts.writer, parts.progress, parts.saver)
   key = jax.random.key(config.seed)
   test_metrics, best = None, parts.saver.best()
   due = functools.partial(_due, last=config.total_steps)
@@ -115,25 +114,30 @@ def run(
     preemption.Preemption() as preempted,
     hosts.noticing_losses(),  # The last: before `saver` waits for the others.
   ):
-    previous = None
+    previous, stage = None, None
     for step in range(int(state.step) + 1, config.total_steps + 1):
+      if stage is None or step > stage.last:
+        stage = stages_lib.at(parts.stages, step)
+        step_fn = parts.jit_step(stage)
+        if step == stage.before + 1 > 1:
+          state = stage.enter(state)
       parts.profile.before(step)
       with jax.profiler.StepTraceAnnotation('train', step_num=step):
-        state, metrics = parts.step(state, next(parts.batches), key)
+        state, metrics = step_fn(state, next(parts.batches), key)
       # One step waits for another at most, so that batches do not pile up.
       jax.block_until_ready(previous)
       previous = metrics
       parts.profile.after(step, metrics)
       parts.progress.update()
       if due(step, config.progress_every):
-        reports.add(step, metrics)
+        reports.add(step, metrics, stage.learning_rate(step))
       stop = preempted.requested(step)
       save = stop or due(step, config.checkpoint_every)
       new_metrics = None
       # An evaluation could outlast the time that is left before a stop.
       if due(step, config.eval_every) and not stop:
         reports.flush()
-        test_metrics = new_metrics = parts.eval_fn(state.params)
+        test_metrics = new_metrics = evaluate.of_state(parts.eval_fn, state)
         parts.writer.write(step, test_metrics)
         accuracy = test_metrics[state_lib.BEST_METRIC]
         save = save or (config.checkpoint_every > 0 and accuracy > best)

@@ -32,7 +32,11 @@ from vit_jax import flops
 from vit_jax import plan_table
 from vit_jax import sharding
 from vit_jax.configs import common
+from vit_jax.configs import durations
 from vit_jax.configs import validate
+
+# Images; of the length of a run nothing depends that is planned.
+_EPOCH = 1_000_000
 
 
 def devices(
@@ -172,7 +176,7 @@ def main(argv: Sequence[str]) -> None:
   logging.set_verbosity(logging.WARNING)  # How many images: none are read.
   print(
     plan(
-      common.with_defaults(config),
+      durations.in_steps(common.with_defaults(config), _EPOCH),
       mesh,
       num_classes=options.num_classes,
       limit=limit,

@@ -1,5 +1,7 @@
 """The state of a training run, and its checkpoints in the workdir."""
 
+from collections.abc import Iterator
+import contextlib
 import os
 from typing import Any
 
@@ -106,9 +108,40 @@ class Saver:
     Raises:
       errors.UserError: if it was made with other settings, or is damaged.
     """
+    with self._explaining():
+      return self._manager.restore(
+        self.latest_step, args=ocp.args.StandardRestore(like)
+      )
+
+  def restore_for_evaluation(self, like: TrainState) -> TrainState:
+    """Returns the newest checkpoint without the state of the optimizer.
+
+    Args:
+      like: as `restore` wants it, with an empty `opt_state`.
+
+    Raises:
+      errors.UserError: as `restore` does.
+    """
+    item = {'step': like.step, 'params': like.params, 'ema': like.ema}
+    item = {name: tree for name, tree in item.items() if jax.tree.leaves(tree)}
+    how = ocp.args.PyTreeRestore(
+      item=item,
+      restore_args=ocp.checkpoint_utils.construct_restore_args(item),
+      partial_restore=True,
+    )
+    folder = self._directory / str(self.latest_step) / 'default'
+    with (
+      self._explaining(),
+      ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer,
+    ):
+      return like.replace(**checkpointer.restore(folder, args=how))
+
+  @contextlib.contextmanager
+  def _explaining(self) -> Iterator[None]:
+    """Says which checkpoint it is that cannot be restored."""
     step = self.latest_step
     try:
-      state = self._manager.restore(step, args=ocp.args.StandardRestore(like))
+      yield
     except (ValueError, TypeError, KeyError, OSError) as e:
       first_line = str(e).strip().split('\n')[0]
       raise errors.UserError(
@@ -116,7 +149,6 @@ class Saver:
         f' Use the config it was made with, or another --workdir.'
       ) from e
     logging.info('Restored step %d from %s.', step, self._directory)
-    return state
 
   def __enter__(self) -> 'Saver':
     return self

@@ -1,6 +1,6 @@
 """Training: what the loop needs, and what it leaves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
 import itertools
@@ -12,7 +12,6 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array
 import ml_collections
-import optax
 
 from vit_jax import artifact
 from vit_jax import build
@@ -25,11 +24,12 @@ from vit_jax import metrics as metrics_lib
 from vit_jax import models
 from vit_jax import profiler
 from vit_jax import sharding
+from vit_jax import stages as stages_lib
 from vit_jax import state as state_lib
 from vit_jax import storage
 from vit_jax import update
 from vit_jax import weights as weights_lib
-from vit_jax.configs import common
+from vit_jax.configs import arguments
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
 from vit_jax.interop import files
@@ -45,20 +45,16 @@ class Task:
   Attributes:
     data: both splits.
     model: the module, for the log and its FLOPs.
-    schedule: learning rate by step.
-    like: shapes, dtypes and shardings of the state.
-    initial_state: makes the state of step 0, of pretrained weights or None.
-    step: as `update.train_step`, with a state, a batch and a key left to give.
+    stages: of the run, one after the other.
+    initial_params: pretrained weights, or None, to parameters.
     eval_fn: parameters to metrics, `state.BEST_METRIC` among them.
     vocabulary: file of the tokeniser, where there are texts.
   """
 
   data: build.Data
   model: nn.Module
-  schedule: optax.Schedule
-  like: state_lib.TrainState
-  initial_state: Callable[..., state_lib.TrainState]
-  step: Callable[..., tuple[state_lib.TrainState, dict[str, Array]]]
+  stages: Sequence[stages_lib.Stage]
+  initial_params: Callable[..., dict[str, Any]]
   eval_fn: evaluate.EvalFn
   vocabulary: str | None = None
 
@@ -71,21 +67,17 @@ def classification(
   """Returns the task of finding the class of an image; None opens the data."""
   data = data or build.data(config)
   model = build.model(config, len(data.class_names))
-  tx, schedule = build.optimizer(config)
-  like = build.abstract_state(model, tx, data.image_shape, mesh)
   loss_fn = update.make_loss_fn(
     model, data.preprocess.train, config.loss, config.label_smoothing
   )
+  stages = stages_lib.make(config, model, loss_fn, data.image_shape, mesh)
+  shapes = stages[0].like.params
   return Task(
     data=data,
     model=model,
-    schedule=schedule,
-    like=like,
-    initial_state=lambda weights: build.initial_state(
-      config, model, tx, like, data.image_shape, weights
-    ),
-    step=functools.partial(
-      update.train_step, loss_fn=loss_fn, tx=tx, accum_steps=config.accum_steps
+    stages=stages,
+    initial_params=lambda weights: build.initial_params(
+      config, model, shapes, data.image_shape, weights
     ),
     eval_fn=evaluate.make_eval_fn(config, model, data, mesh),
   )
@@ -125,19 +117,20 @@ def train_and_evaluate(
   config, weights = defaults.fill(config, workdir, mesh, resumed=resumed)
   task = make_task(config, mesh)
   if not resumed:
-    state = task.initial_state(weights)
+    state = task.stages[0].new_state(task.initial_params(weights))
     del weights
   else:
-    state = saver.restore(task.like)
+    stage = stages_lib.at(task.stages, saver.latest_step)
+    state = saver.restore(stage.like)
   first_step = int(state.step)
   _describe(config, task, workdir, first_step)
 
   writer = metrics_lib.Writer(workdir, first_step + 1)
   parts = loop.Parts(
-    step=jit_step(task, mesh),
+    stages=task.stages,
+    jit_step=functools.partial(jit_step, mesh=mesh),
     eval_fn=task.eval_fn,
     batches=_batches(config, task.data, mesh, first_step),
-    schedule=task.schedule,
     saver=saver,
     writer=writer,
     progress=_progress(config, task, first_step),
@@ -147,17 +140,19 @@ def train_and_evaluate(
   )
   state, test_metrics = loop.run(config, state, parts)
   if test_metrics is None and config.eval_every:  # The run had ended before.
-    test_metrics = task.eval_fn(state.params)
+    test_metrics = evaluate.of_state(task.eval_fn, state)
   _finish(config, state, task, test_metrics, workdir)
   writer.close()
   return state
 
 
-def jit_step(task: Task, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
-  """Returns the step, jitted; it consumes the old state."""
-  shardings = jax.tree.map(lambda x: x.sharding, task.like)
+def jit_step(
+  stage: stages_lib.Stage, mesh: jax.sharding.Mesh
+) -> Callable[..., Any]:
+  """Returns the step of a stage, jitted; it consumes the old state."""
+  shardings = jax.tree.map(lambda x: x.sharding, stage.like)
   return jax.jit(
-    sharding.in_mesh(mesh, task.step),
+    sharding.in_mesh(mesh, stage.step),
     donate_argnums=0,
     out_shardings=(shardings, sharding.replicated(mesh)),
   )
@@ -170,7 +165,7 @@ def _describe(config, task, workdir, first_step) -> None:
   cost = flops.forward_flops(task.model, task.data.image_shape)
   logging.info(
     '%s\nForward pass: %.4g GFLOP an image.',
-    models.parameter_table(task.like.params),
+    models.parameter_table(task.stages[0].like.params),
     cost / 1e9,
   )
   path = storage.as_path(workdir) / 'config.json'
@@ -208,32 +203,36 @@ def _progress(config, task, first_step) -> metrics_lib.Progress:
 
 
 def _finish(config, state, task, test_metrics, workdir) -> None:
-  """Leaves the artifact."""
+  """Leaves the artifact, and that of the averaged parameters if there are."""
   data = task.data
-  params = blocks.unstack(artifact.to_numpy(state.params))
   if data.train.skipped:
     logging.warning('%d training images were skipped.', len(data.train.skipped))
-  if jax.process_index():
-    return
   info = {
     'dataset': config.dataset,
     'step': int(state.step),
     'metrics': test_metrics,
   }
-  path = storage.as_path(workdir) / 'artifact'
-  artifact.save(
-    path,
-    weights_lib.Weights(
-      params=params,
-      model=common.saved_model(config),
-      class_names=data.class_names,
-      image_shape=data.image_shape,
-      mean=tuple(config.pp.mean),
-      std=tuple(config.pp.std),
-      exif=config.pp.exif,
-      loss=config.loss,
-      info=json.loads(json.dumps(info)),
-      vocabulary=task.vocabulary,
-    ),
-  )
-  logging.info('The model is in %s: %s', path, test_metrics)
+  names = {'artifact': state.params, 'artifact_ema': state.ema}
+  for name, params in names.items():
+    if not params:
+      continue
+    params = blocks.unstack(artifact.to_numpy(params))
+    if jax.process_index():
+      continue
+    path = storage.as_path(workdir) / name
+    artifact.save(
+      path,
+      weights_lib.Weights(
+        params=params,
+        model=arguments.of_saved_model(config),
+        class_names=data.class_names,
+        image_shape=data.image_shape,
+        mean=tuple(config.pp.mean),
+        std=tuple(config.pp.std),
+        exif=config.pp.exif,
+        loss=config.loss,
+        info=json.loads(json.dumps(info)),
+        vocabulary=task.vocabulary,
+      ),
+    )
+    logging.info('The model is in %s: %s', path, test_metrics)

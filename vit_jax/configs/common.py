@@ -1,7 +1,6 @@
 """Every setting, its default, and what it may be."""
 
 from collections.abc import Mapping
-import math
 import os
 from typing import Any
 
@@ -10,6 +9,7 @@ from ml_collections.config_dict import placeholder
 
 from vit_jax import errors
 from vit_jax import registry
+from vit_jax.configs import durations
 from vit_jax.configs import models
 
 
@@ -114,6 +114,9 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   config.accum_steps = 8
   config.batch_eval = 512
   config.total_steps = placeholder(int)
+  # Durations may be given in epochs too, which come before those in steps.
+  for name in durations.EPOCHS.values():
+    config[name] = placeholder(float)
   # Peak learning rate, reached after the warm-up.
   config.base_lr = 0.03
   config.warmup_steps = 500
@@ -279,45 +282,6 @@ def with_defaults(
     if settings[field] is None:
       settings[field] = known[name]
   return config.lock()
-
-
-def model_kwargs(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns the arguments of the model's class, but for the class count."""
-  kwargs = config.model.to_dict()
-  blocks = {
-    'stochastic_depth_rate': config.stochastic_depth_rate,
-    'layer_norm_epsilon': config.layer_norm_epsilon,
-    'exact_gelu': config.exact_gelu,
-    'remat': config.remat,
-    'scan_layers': config.scan_layers,
-  }
-  common = {'head_bias_init': config.head_bias_init, 'dtype': config.dtype}
-  if 'tokens_mlp_dim' in kwargs:  # A Mixer has no module between it and blocks.
-    return {**common, **blocks, **kwargs}
-  vit = kwargs.get('image', kwargs)  # The tower, where there are two.
-  if vit['transformer'] is not None:
-    # Until `defaults.fill` has chosen.
-    attention = 'xla' if config.attention == 'auto' else config.attention
-    blocks['attention'] = attention
-    vit['transformer'] = {**blocks, **vit['transformer']}
-  if vit is kwargs:
-    return {**common, **vit}
-  return {
-    **kwargs,
-    'image': {**common, **vit},
-    'temperature_init': math.log(config.temperature_init),
-    'bias_init': config.bias_init if config.loss == 'sigmoid' else None,
-  }
-
-
-def saved_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns `model_kwargs` of a trained model: what it is, not how it learned."""
-  kwargs = model_kwargs(config)
-  tower = kwargs.get('image', kwargs)
-  for name in ('stochastic_depth_rate', 'attention', 'remat', 'scan_layers'):
-    (tower.get('transformer') or tower).pop(name, None)
-  tower.pop('head_bias_init')
-  return kwargs
 
 
 def image_size(config: ml_collections.ConfigDict) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import re
 import ml_collections
 
 from vit_jax import errors
+from vit_jax.configs import durations
 from vit_jax.configs import models
 
 _CHOICES = {
@@ -42,7 +43,6 @@ _MIXER_SIZES = (
 
 _RANGES = {  # Smallest and largest that make sense, both included.
   'seed': (0, 2**32 - 1),
-  'total_steps': (1, None),
   'warmup_steps': (0, None),
   'base_lr': (0.0, None),
   'batch': (1, None),
@@ -111,11 +111,29 @@ def _check_range(
 
 
 def _validate_steps(config: ml_collections.ConfigDict) -> None:
-  if config.warmup_steps >= config.total_steps:
-    raise errors.UserError(
-      f'config.warmup_steps is {config.warmup_steps}, must be less than'
-      f' config.total_steps, {config.total_steps}.'
-    )
+  for name in durations.EPOCHS.values():
+    if config[name] is not None:
+      _check_range(f'config.{name}', config[name], 0.0)
+  if durations.has_epochs(config):
+    _validate_batches(config)
+    return  # Checked again when the length of an epoch is known.
+  for number, stage in enumerate(durations.split(config), start=1):
+    where = f'config.stages, stage {number}: ' if config.stages else 'config.'
+    if stage.total_steps is None:
+      raise errors.UserError(
+        f'{where}total_steps must be set: --config.total_steps=...'
+      )
+    _check_range(f'{where}total_steps', stage.total_steps, 1)
+    if stage.warmup_steps + stage.cooldown_steps >= stage.total_steps:
+      cooldown = f' + {stage.cooldown_steps}' if stage.cooldown_steps else ''
+      raise errors.UserError(
+        f'{where}warmup_steps is {stage.warmup_steps}{cooldown}, must be less'
+        f' than total_steps, {stage.total_steps}.'
+      )
+  _validate_batches(config)
+
+
+def _validate_batches(config: ml_collections.ConfigDict) -> None:
   if config.batch % config.accum_steps:
     raise errors.UserError(
       f'config.accum_steps is {config.accum_steps}, must divide config.batch,'

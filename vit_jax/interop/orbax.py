@@ -9,6 +9,7 @@ import orbax.checkpoint as ocp
 
 from vit_jax import errors
 from vit_jax import weights as weights_lib
+from vit_jax.configs import arguments
 from vit_jax.configs import common
 from vit_jax.interop import files
 from vit_jax.models import blocks
@@ -57,7 +58,7 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
     settings = ml_collections.ConfigDict(config)
     weights = weights_lib.Weights(
       params=params,
-      model=common.saved_model(settings),
+      model=arguments.of_saved_model(settings),
       class_names=class_names,
       image_shape=(
         *common.image_size(settings),

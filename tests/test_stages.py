@@ -1,0 +1,158 @@
+"""Stages follow each other with optimizers of their own, and resume."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from configs import tiny
+from vit_jax import artifact
+from vit_jax import checkpoint
+from vit_jax import errors
+from vit_jax import evaluate
+from vit_jax import loop
+from vit_jax import train
+from vit_jax.configs import durations
+from vit_jax.configs import validate
+
+STAGES = (
+  {'total_steps': 4, 'base_lr': 0.5, 'freeze': (r'(?!head/)',)},
+  {'total_steps': 4, 'base_lr': 0.01, 'optimizer': 'adamw', 'warmup_steps': 2},
+)
+
+
+def get_config(folder, **settings):
+  config = tiny.get_config(str(folder))
+  config.update(
+    {
+      'optimizer': 'sgd',
+      'warmup_steps': 1,
+      'accum_steps': 1,
+      'total_steps': 8,
+      'stages': STAGES,
+      'progress_every': 1,
+      'eval_every': 4,
+      'checkpoint_every': 2,
+      'ema_decay': 0.9,
+    }
+    | settings
+  )
+  return config
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  """(images, workdir, last state) of a run of two stages."""
+  from conftest import make_image_folder
+
+  root = tmp_path_factory.mktemp('stages')
+  folder = make_image_folder(root / 'images')
+  (root / 'run').mkdir()
+  state = train.train_and_evaluate(
+    get_config(folder, keep_checkpoints=9), str(root / 'run')
+  )
+  return folder, root / 'run', state
+
+
+def leaves_equal(a, b):
+  return [
+    bool(np.array_equal(x, y))
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+  ]
+
+
+def test_the_head_alone_first_then_everything(finished):
+  _, workdir, _ = finished
+  old, half, new = (
+    checkpoint.read(workdir / 'checkpoints' / step).params
+    for step in ('2', '4', '8')
+  )
+  for name, params in half.items():
+    same = leaves_equal(params, old[name])
+    assert not any(same) if name == 'head' else all(same)
+  assert not any(leaves_equal(new['Transformer'], half['Transformer']))
+
+
+def test_learning_rates_are_those_of_the_stage(finished):
+  lines = (finished[1] / 'metrics.jsonl').read_text().splitlines()
+  rates = [r['lr'] for r in map(json.loads, lines) if 'lr' in r]
+  np.testing.assert_allclose(
+    rates[:5], [0.0, 0.5, 0.5 * 0.75, 0.5 * 0.25, 0.0], atol=1e-6
+  )
+  np.testing.assert_allclose(rates[5:], [0.005, 0.01, 0.005], atol=1e-6)
+
+
+@pytest.mark.parametrize('step', [2, 4, 6])
+def test_a_run_goes_on_from_any_stage(finished, tmp_path, monkeypatch, step):
+  folder, _, want = finished
+
+  class StopError(Exception):
+    pass
+
+  save = loop.state_lib.Saver.save
+
+  def stop_after(self, state, metrics=None):
+    save(self, state, metrics)
+    if int(state.step) == step:
+      raise StopError
+
+  with monkeypatch.context() as patch:
+    patch.setattr(loop.state_lib.Saver, 'save', stop_after)
+    with pytest.raises(StopError):
+      train.train_and_evaluate(get_config(folder), str(tmp_path))
+  got = train.train_and_evaluate(get_config(folder), str(tmp_path))
+  assert all(leaves_equal(got, want))
+
+
+def test_the_average_is_evaluated_and_saved_beside(finished):
+  folder, workdir, state = finished
+  metrics = evaluate.evaluate(get_config(folder), str(workdir))
+  assert metrics['loss_test'] != metrics['loss_test_ema']
+  raw, averaged = (
+    artifact.load(workdir / name) for name in ('artifact', 'artifact_ema')
+  )
+  assert all(leaves_equal(raw.params, artifact.to_numpy(state.params)))
+  assert all(leaves_equal(averaged.params, artifact.to_numpy(state.ema)))
+  assert raw.info['metrics']['loss_test_ema'] == pytest.approx(
+    metrics['loss_test_ema'], rel=1e-5
+  )
+
+
+def test_durations_in_epochs():
+  config = get_config('images', stages=(), total_epochs=3.0, batch=8)
+  config.eval_every_epochs = 0.5
+  config.warmup_epochs = 0.0
+  config = durations.in_steps(config, 36)
+  got = (config.total_steps, config.eval_every, config.warmup_steps)
+  assert got == (14, 2, 0)
+  config = get_config(
+    'images', stages=({'total_epochs': 2}, {'total_steps': 3}), batch=8
+  )
+  config = durations.in_steps(config, 36)
+  assert config.total_steps == 9 + 3
+  assert [s.total_steps for s in durations.split(config)] == [9, 3]
+
+
+def test_epochs_of_a_run(image_folder, tmp_path):
+  state = train.train_and_evaluate(
+    get_config(
+      image_folder, stages=(), total_epochs=0.5, total_steps=None, eval_every=0
+    ),
+    str(tmp_path),
+  )
+  assert int(state.step) == 2  # Of 36 images, 8 at a time.
+
+
+@pytest.mark.parametrize(
+  'stages, message',
+  [
+    (({'total_steps': 4, 'batch': 8},), "'batch' in stage 1, which is not one"),
+    (({'total_steps': 1},), r'stage 1: warmup_steps is 1, must be less'),
+    (({'total_steps': 5}, {'total_steps': 0}), r'stage 2: total_steps is 0'),
+  ],
+)
+def test_stages_that_cannot_be(stages, message):
+  config = get_config('images', stages=stages)
+  with pytest.raises(errors.UserError, match=message):
+    validate.validate(config)
