@@ -21,6 +21,7 @@ _REQUIRES = [
   'grain>=0.2.15,<0.3',  # Deterministic, sharded, resumable input.
   'jax>=0.10,<0.13',
   'jaxtyping>=0.3.2,<0.4',  # Shapes in signatures.
+  'matplotlib>=3.9,<4',  # Pictures of sweeps and results.
   'ml-collections>=1.1,<2',  # Run files and their overrides.
   'numpy>=2.1,<3',
   'opencv-python-headless>=4.12,<6',  # The official resize, PNG, WebP, BMP.

@@ -22,6 +22,7 @@ LEVELS = (
     'preemption',
     'profiler',
     'compilation_cache',
+    'plot',
   ),
   ('download', 'registry', 'configs.validate', 'interop', 'storage'),
   ('interop.files', 'cli', 'configs.common', 'state'),
@@ -68,7 +69,7 @@ LEVELS = (
   ('train',),
   ('contrastive',),
   ('main', 'ahead'),
-  ('fit',),
+  ('fit', 'sweep'),
   ('plan_table',),
   ('plan',),
 )

@@ -3,7 +3,8 @@
 python -m vit_jax.main --config=configs/digits.py --workdir=/tmp/digits
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 from absl import logging
@@ -12,6 +13,7 @@ from ml_collections import config_flags
 
 from vit_jax import cli
 from vit_jax import contrastive
+from vit_jax import errors
 from vit_jax import evaluate
 from vit_jax import hosts
 from vit_jax import inference_time
@@ -49,7 +51,7 @@ _HEARTBEAT_TIMEOUT = flags.DEFINE_integer(
   lower_bound=1,
 )
 
-_TRAINERS = {  # By config.trainer and whether the model is of images and texts.
+TRAINERS = {  # By config.trainer and whether the model is of images and texts.
   ('train', False): train.train_and_evaluate,
   ('evaluate', False): evaluate.evaluate,
   ('contrastive', True): contrastive.train_and_evaluate,
@@ -58,13 +60,27 @@ _TRAINERS = {  # By config.trainer and whether the model is of images and texts.
 }
 
 
-def run() -> None:
-  """Runs the trainer that the config names."""
+def run(trainers: Mapping[tuple[str, bool], Any] = TRAINERS) -> None:
+  """Runs the trainer that the config names.
+
+  Args:
+    trainers: those there are, as `TRAINERS`.
+
+  Raises:
+    errors.UserError: if it is none of them.
+  """
   config, workdir = _CONFIG.value, _WORKDIR.value
   if config.trainer == 'inference_time':
     inference_time.check(config)
   else:
     validate.validate(config)
+  has_text = 'text_model' in (config.get('model') or {})
+  if (config.trainer, has_text) not in trainers:
+    raise errors.UserError(
+      f'config.trainer is {config.trainer!r}, here one of'
+      f' {sorted({name for name, _ in trainers})}. Sweeps are run by python -m'
+      f' vit_jax.sweep, and nothing else is.'
+    )
   folder = storage.make_workdir(workdir)
   hosts.start(
     _DISTRIBUTED.value,
@@ -79,10 +95,9 @@ def run() -> None:
     jax.process_count(),
     jax.local_devices(),
   )
-  has_text = 'text_model' in (config.get('model') or {})
   with hosts.failing_together():
     hosts.check_shared(folder)
-    _TRAINERS[config.trainer, has_text](config, workdir)
+    trainers[config.trainer, has_text](config, workdir)
 
 
 def main(argv: Sequence[str]) -> None:

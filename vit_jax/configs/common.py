@@ -1,6 +1,6 @@
 """Every setting, its default, and what it may be."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import os
 from typing import Any
 
@@ -16,8 +16,8 @@ from vit_jax.configs import models
 def get_config() -> ml_collections.ConfigDict:
   """Returns every setting but the model's, locked."""
   config = ml_collections.ConfigDict()
-  # 'train', 'contrastive' (images and texts, see `vit_jax.contrastive`) or
-  # 'evaluate' (the newest checkpoint of the workdir).
+  # 'train', 'contrastive' (images and texts, see `vit_jax.contrastive`),
+  # 'evaluate' (the newest checkpoint of the workdir) or 'sweep' (`with_sweep`).
   config.trainer = 'train'
   # Of the initialisation, the order of the images, augmentation and dropout.
   config.seed = 0
@@ -242,6 +242,36 @@ def with_model(
     if not os.path.exists(model):
       raise
     config.pretrained = model
+  return config.lock()
+
+
+def with_sweep(
+  config: ml_collections.ConfigDict,
+  base_lr: Sequence[float],
+  *,
+  train: str = 'train[:98%]',
+  holdout: str = 'train[98%:]',
+  seeds: Sequence[int] = (0,),
+) -> ml_collections.ConfigDict:
+  """Returns a copy for `python -m vit_jax.sweep`.
+
+  Args:
+    config: of the final runs, on all of `pp.train`.
+    base_lr: rates to be tried.
+    train: split that the trials are trained on.
+    holdout: split that the best rate is chosen on.
+    seeds: of the final runs.
+  """
+  config = ml_collections.ConfigDict(config)
+  config.trainer = 'sweep'
+  config.sweep = ml_collections.ConfigDict(
+    {
+      'base_lr': tuple(base_lr),
+      'train': train,
+      'holdout': holdout,
+      'seeds': tuple(seeds),
+    }
+  )
   return config.lock()
 
 

@@ -11,7 +11,7 @@ from vit_jax.configs import durations
 from vit_jax.configs import models
 
 _CHOICES = {
-  'trainer': ('train', 'contrastive', 'evaluate'),
+  'trainer': ('train', 'contrastive', 'evaluate', 'sweep'),
   'dtype': ('float32', 'bfloat16'),
   'attention': ('auto', 'xla', 'cudnn'),
   'remat': ('', 'full', 'dots_saveable', 'dots_with_no_batch_dims_saveable'),
