@@ -74,7 +74,7 @@ def classification(
   tx, schedule = build.optimizer(config)
   like = build.abstract_state(model, tx, data.image_shape, mesh)
   loss_fn = update.make_loss_fn(
-    model, data.preprocess.train, config.loss, config.label_smoothing
+    model, data.preprocess.train, config.loss, config.label_smoothing, data.mix
   )
   return Task(
     data=data,
@@ -231,6 +231,7 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
       mean=tuple(config.pp.mean),
       std=tuple(config.pp.std),
       exif=config.pp.exif,
+      resize_test=common.resize_test(config),
       loss=config.loss,
       info=json.loads(json.dumps(info)),
       vocabulary=task.vocabulary,
