@@ -27,7 +27,7 @@ from vit_jax.configs import common
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
 
-Sheet = UInt8[np.ndarray, 'H W 3']
+Sheet = UInt8[np.ndarray, 'rows columns 3']
 Captions = list[list[str]]
 
 _MIN_SIDE = 128  # Smaller images are shown larger.

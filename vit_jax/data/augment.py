@@ -146,7 +146,7 @@ class Preprocess:
   pad_mode: str = 'zeros'
   flip: bool = True
   resize_test: int | tuple[int, int] | None = None
-  color_jitter: Sequence[float] = ()
+  color_jitter: Sequence[int | float] = ()
   random_erasing: float = 0.0
   on_device: bool = True
   mean: Sequence[float] = (0.5,)

@@ -13,7 +13,7 @@ _LUMA = (0.2989, 0.587, 0.114)  # As torchvision has it.
 
 
 def color_jitter(
-  key: Key[Array, ''], images: Images, amounts: Sequence[float]
+  key: Key[Array, ''], images: Images, amounts: Sequence[int | float]
 ) -> Images:
   """Changes colours as torchvision's `ColorJitter` does.
 

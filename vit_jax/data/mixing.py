@@ -29,7 +29,9 @@ def random_erasing(
   keys = jax.random.split(key, 6)
   num, height, width = images.shape[:3]
 
-  def uniform(i: int, low: float, high: float) -> Float[Array, ' B']:
+  def uniform(
+    i: int, low: float = 0.0, high: float = 1.0
+  ) -> Float[Array, ' B']:
     return jax.random.uniform(keys[i], (num,), minval=low, maxval=high)
 
   area = uniform(0, *_AREA) * height * width
@@ -37,8 +39,8 @@ def random_erasing(
   # torchvision draws again what does not fit, here it is cut: 1 % of them.
   h = jnp.clip(jnp.round(jnp.sqrt(area * ratio)), 1, height)
   w = jnp.clip(jnp.round(jnp.sqrt(area / ratio)), 1, width)
-  top = jnp.floor(uniform(2, 0, 1) * (height - h + 1))
-  left = jnp.floor(uniform(3, 0, 1) * (width - w + 1))
+  top = jnp.floor(uniform(2) * (height - h + 1))
+  left = jnp.floor(uniform(3) * (width - w + 1))
   erased = _inside(top, top + h, left, left + w, height, width)
   erased &= jax.random.bernoulli(keys[4], probability, (num, 1, 1, 1))
   return jnp.where(erased, jax.random.normal(keys[5], images.shape), images)

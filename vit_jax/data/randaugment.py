@@ -28,7 +28,7 @@ _CUTOUT = 40 / 224
 
 
 def randaugment(
-  image: Image, rng: np.random.Generator, num_ops: int, magnitude: float
+  image: Image, rng: np.random.Generator, num_ops: int, magnitude: int | float
 ) -> Image:
   """Applies operations drawn at random, one after the other.
 
@@ -54,7 +54,7 @@ def _lookup(image: Image, table: Table) -> Image:
 def _histograms(image: Image) -> np.ndarray:
   """Returns how often each value is in each channel, [256, C]."""
   counts = [
-    cv2.calcHist([image], [c], None, [256], [0, 256])[:, 0]
+    cv2.calcHist([image], [c], None, [256], [0, 256]).ravel()
     for c in range(image.shape[-1])
   ]
   return np.stack(counts, axis=-1).astype(np.int64)
@@ -105,36 +105,36 @@ def solarize_add(image: Image, addition: int) -> Image:
   return _lookup(image, np.clip(table, 0, 255).astype(np.uint8))
 
 
-def _blend(start: Image, image: Image, factor: float) -> Image:
+def _blend(start: Image, image: Image, factor: int | float) -> Image:
   """From `start` (0) to `image` (1) and beyond."""
   blended = cv2.addWeighted(image, factor, start, 1 - factor, 0)
   return blended.reshape(image.shape)
 
 
-def _grey(image: Image) -> Image:
+def _grey(image: Image) -> UInt8[np.ndarray, 'H W 1']:
   if image.shape[-1] == 1:
     return image
   return cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[..., None]
 
 
-def color(image: Image, factor: float) -> Image:
+def color(image: Image, factor: int | float) -> Image:
   """Changes the saturation; 0 is grey."""
   grey = np.ascontiguousarray(np.broadcast_to(_grey(image), image.shape))
   return _blend(grey, image, factor)
 
 
-def contrast(image: Image, factor: float) -> Image:
+def contrast(image: Image, factor: int | float) -> Image:
   """Changes the contrast; 0 is the mean of the grey image."""
   mean = np.full_like(image, round(float(_grey(image).mean())))
   return _blend(mean, image, factor)
 
 
-def brightness(image: Image, factor: float) -> Image:
+def brightness(image: Image, factor: int | float) -> Image:
   """Changes the brightness; 0 is black."""
   return _blend(np.zeros_like(image), image, factor)
 
 
-def sharpness(image: Image, factor: float) -> Image:
+def sharpness(image: Image, factor: int | float) -> Image:
   """Smooths (0) or sharpens (over 1), but for the border."""
   smooth = image.copy()
   filtered = cv2.filter2D(image, -1, _SMOOTH).reshape(image.shape)
@@ -155,29 +155,29 @@ def warp(image: Image, matrix: ArrayLike) -> Image:
   return warped.reshape(image.shape)
 
 
-def rotate(image: Image, degrees: float) -> Image:
-  """Rotates about the centre."""
+def rotate(image: Image, degrees: int | float) -> Image:
+  """Rotates about the centre, clockwise."""
   height, width = image.shape[:2]
   centre = ((width - 1) / 2, (height - 1) / 2)
   return warp(image, cv2.getRotationMatrix2D(centre, degrees, 1.0))
 
 
-def shear_x(image: Image, shear: float) -> Image:
+def shear_x(image: Image, shear: int | float) -> Image:
   """Moves rows, the further the lower they are."""
   return warp(image, np.array([[1, shear, 0], [0, 1, 0]]))
 
 
-def shear_y(image: Image, shear: float) -> Image:
+def shear_y(image: Image, shear: int | float) -> Image:
   """Moves columns, the further the more they are to the right."""
   return warp(image, np.array([[1, 0, 0], [shear, 1, 0]]))
 
 
-def translate(image: Image, x: float, y: float) -> Image:
+def translate(image: Image, x: int | float, y: int | float) -> Image:
   """Moves by so many pixels."""
   return warp(image, np.array([[1, 0, -x], [0, 1, -y]]))
 
 
-def cutout(image: Image, part: float, rng: np.random.Generator) -> Image:
+def cutout(image: Image, part: int | float, rng: np.random.Generator) -> Image:
   """Makes a rectangle grey that reaches `part` of the sides from its centre."""
   image = image.copy()
   slices = []
@@ -188,11 +188,11 @@ def cutout(image: Image, part: float, rng: np.random.Generator) -> Image:
   return image
 
 
-def _signed(value: float, rng: np.random.Generator) -> float:
+def _signed(value: int | float, rng: np.random.Generator) -> int | float:
   return value if rng.random() < 0.5 else -value
 
 
-def _enhance(level: float) -> float:
+def _enhance(level: int | float) -> float:
   return 1.8 * level + 0.1
 
 

@@ -165,7 +165,7 @@ class TrainImage(grain.transforms.RandomMap):
   pad: int = 0
   pad_mode: str = 'zeros'
   flip: bool = True
-  randaugment: tuple[int, float] | tuple[()] = ()
+  randaugment: Sequence[int | float] = ()
 
   def random_map(self, element: dict, rng: np.random.Generator) -> dict:
     image, flip = element['image'], False
