@@ -1,6 +1,7 @@
 """RandAugment, colours, erasing, mixing: against Pillow or by their formulas."""
 
 import colorsys
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -234,7 +235,8 @@ def test_padded_crops(where, pad_mode):
     crops = np.stack([crop['image'].make() for crop in crops])
   else:
     preprocess = augment.Preprocess(**how)
-    crops = preprocess.train(jax.random.key(0), np.stack([image] * 300))
+    train = jax.jit(preprocess.train)
+    crops = train(jax.random.key(0), np.stack([image] * 300))
     crops = np.round(np.asarray(crops) * 127.5 + 127.5)
   padded = np.pad(
     image[..., 0], 4, mode={'zeros': 'constant'}.get(pad_mode, pad_mode)
@@ -248,17 +250,18 @@ def test_padded_crops(where, pad_mode):
 
 
 def test_ratio_of_area_crops():
-  size = (64, 64)
-  crops = augment.sample_area_crops(
-    jax.random.key(0), 500, *size, (0.2, 0.5), (1.5, 2.0)
-  )
-  height, width = np.asarray(crops, float)[:, 2:].T
-  # Rounded to whole pixels.
-  assert np.all((width + 0.5) / height >= 1.5)
-  assert np.all((width - 0.5) / height <= 2)
-  transform = transforms.TrainImage(
-    (8, 8), area=(0.2, 0.5), ratio=(1.5, 2.0), flip=False
-  )
+  size, how = (64, 64), {'area': (0.2, 0.5), 'ratio': (1.5, 2.0), 'flip': False}
+  y, x = np.mgrid[:64, :64]
+  image = np.stack([x, y, y], axis=-1).astype(np.uint8)
+  train = jax.jit(augment.Preprocess(size, **how).train)
+  pixels = np.asarray(train(jax.random.key(0), np.stack([image] * 200)))
+  # How fast x and y grow in the middle of a crop that was made square.
+  width = pixels[:, 32, 40, 0] - pixels[:, 32, 24, 0]
+  height = pixels[:, 40, 32, 1] - pixels[:, 24, 32, 1]
+  ratio = width / height
+  assert 1.45 <= ratio.min() < 1.55  # Rounded to whole pixels.
+  assert 1.95 < ratio.max() <= 2.05
+  transform = transforms.TrainImage((8, 8), **how)
   for seed in range(50):
     pending = transform.random_map(
       {'image': np.zeros((*size, 3), np.uint8)}, np.random.default_rng(seed)
@@ -282,12 +285,16 @@ def test_evaluation_takes_the_middle(shape, resize, resized):
   on_host = augment.normalize(transforms.stack([sent]))[0]
   np.testing.assert_allclose(on_host, want, atol=1e-4)
   preprocess = augment.Preprocess((24, 20), resize_test=resize)
-  np.testing.assert_allclose(preprocess.eval(image[None])[0], want, atol=1e-4)
+  on_device = jax.jit(preprocess.eval)(image[None])[0]
+  np.testing.assert_allclose(on_device, want, atol=1e-4)
+
+
+JITTER = jax.jit(color_jitter.color_jitter, static_argnums=2)
 
 
 def jitter(images, amounts, seed=0):
-  x = jnp.asarray(images, jnp.float32)
-  return np.asarray(color_jitter.color_jitter(jax.random.key(seed), x, amounts))
+  images = jnp.asarray(images, jnp.float32)
+  return np.asarray(JITTER(jax.random.key(seed), images, amounts))
 
 
 def brightness_factors(num, amount, seed):
@@ -305,7 +312,7 @@ def test_brightness():
     jitter(images, (0.4, 0, 0, 0)), np.clip(images * factors, 0, 255), rtol=1e-4
   )
   # As in torchvision, no factor is below 0.
-  assert brightness_factors(100, 3.0, 0).min() >= 0
+  assert np.mean(brightness_factors(100, 3.0, 0) == 0) < 0.05
 
 
 @pytest.mark.parametrize('amounts', [(0, 0.5, 0, 0), (0, 0, 0.5, 0)])
@@ -375,7 +382,8 @@ def test_grey_images_have_no_hue():
 
 def test_random_erasing():
   images = jnp.full((400, 20, 30, 3), 9.0)
-  got = mixing.random_erasing(jax.random.key(0), images, 0.25)
+  erase = functools.partial(mixing.random_erasing, probability=0.25)
+  got = jax.jit(erase)(jax.random.key(0), images)
   erased = np.asarray(got != 9)
   assert np.all(erased == erased[..., :1])
   count = 0
@@ -393,10 +401,11 @@ def test_random_erasing():
   noise = np.concatenate(noise)
   assert abs(noise.mean()) < 0.05
   assert noise.std() == pytest.approx(1, abs=0.05)
-  assert erased[:, 0].any()  # Up to the border on all sides.
-  assert erased[:, -1].any()
-  assert erased[:, :, 0].any()
-  assert erased[:, :, -1].any()
+  # Up to the border on all sides.
+  rows, columns = erased[..., 0].any(2), erased[..., 0].any(1)
+  for lines in (rows, columns):
+    assert np.any(lines[:, 0] & ~lines[:, -1])
+    assert np.any(lines[:, -1] & ~lines[:, 0])
 
 
 MIXES = {
@@ -442,13 +451,13 @@ def test_targets_are_the_shares_of_pixels(name):
 
 
 def test_shares_are_beta_distributed():
-  keys = jax.random.split(jax.random.key(0), 4000)
+  keys = jax.random.split(jax.random.key(0), 2000)
   sample = lambda mix: np.asarray(
-    jax.vmap(lambda key: mix.own(key, 64, 64).mean())(keys)
+    jax.jit(jax.vmap(lambda key: mix.own(key, 32, 32).mean()))(keys)
   )
   # Of max(x, 1 - x), x uniform.
   share = sample(mixing.Mix(2, mixup=1.0))
-  assert share.mean() == pytest.approx(0.75, abs=0.01)
+  assert share.mean() == pytest.approx(0.75, abs=0.015)
   assert share.std() == pytest.approx(0.25 / 3**0.5, abs=0.01)
   # Alpha 0.2 mostly leaves images as they are.
   assert np.median(sample(mixing.Mix(2, mixup=0.2))) > 0.95
@@ -481,7 +490,7 @@ def test_photographs_and_small_images_are_changed_alike():
     'random_erasing': 0.5,
   }
   small, photographs = (
-    augment.Preprocess(**how, on_device=on_device).train(
+    jax.jit(augment.Preprocess(**how, on_device=on_device).train)(
       jax.random.key(3), images
     )
     for on_device in (True, False)

@@ -1,14 +1,12 @@
 """Contact sheets show what training sees, and say what it is."""
 
-import importlib.util
-
-from conftest import REPOSITORY
 from conftest import run
 from conftest import tiny_lit
 import cv2
 import numpy as np
 import pytest
 
+from configs import tiny
 from vit_jax import errors
 from vit_jax import show_batch
 
@@ -16,11 +14,7 @@ COLOURS = {'blue': 2, 'green': 1, 'red': 0}  # Channels, in RGB; see conftest.
 
 
 def config_of(folder, **pp):
-  path = REPOSITORY / 'tests' / 'configs' / 'tiny.py'
-  spec = importlib.util.spec_from_file_location('tiny', path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  config = module.get_config(str(folder))
+  config = tiny.get_config(str(folder))
   config.pp.update(pp)
   return config
 
