@@ -125,7 +125,7 @@ def in_memory(source: sources.Source) -> sources.ArraySource:
       for name in ('image', 'label')
     )
     array = sources.ArraySource(images, labels, source.class_names)
-    if pipeline.is_raw(array):
+    if pipeline.Decoded(array).is_raw:
       return array
   raise app.UsageError(
     f'--raw: images travel raw that are of one small size; here are'

@@ -1,12 +1,15 @@
 """What files of other libraries leave unsaid, and what damage they come with."""
 
 import json
+import math
 import pathlib
 import shutil
 
 from conftest import GOLDEN
 from conftest import golden_json
 from conftest import run
+import cv2
+import jax
 import numpy as np
 import pytest
 import safetensors
@@ -17,8 +20,11 @@ from vit_jax import checkpoint
 from vit_jax import convert
 from vit_jax import errors
 from vit_jax import models
+from vit_jax import predict
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
+from vit_jax.data import augment
+from vit_jax.data import transforms
 from vit_jax.interop import files
 from vit_jax.interop import huggingface
 from vit_jax.interop import timm
@@ -294,6 +300,52 @@ def test_labels_of_any_text_survive(tmp_path):
   (tmp_path / 'artifact' / 'labels.txt').write_text('one\n')
   with pytest.raises(errors.UserError, match='has 1 lines, .* 8 classes'):
     artifact.load(tmp_path / 'artifact')
+
+
+@pytest.mark.parametrize('resize', [None, 40, (48, 48)])
+def test_an_artifact_predicts_as_evaluation_sees(tmp_path, resize):
+  weights = weights_lib.dataclasses.replace(
+    weights_of(CONFIG, 32), resize_test=resize
+  )
+  rng = np.random.default_rng(0)
+  head = weights.params['head']
+  head['kernel'] = rng.normal(size=head['kernel'].shape).astype(np.float32)
+  artifact.save(tmp_path / 'artifact', weights)
+  loaded = artifact.load(tmp_path / 'artifact')
+  assert loaded.resize_test == resize
+  image = rng.integers(0, 256, (50, 70, 3), np.uint8)
+  image[:, :12] = 255  # Which the middle leaves out.
+  cv2.imwrite(str(tmp_path / 'x.png'), image[..., ::-1])
+  [prediction] = predict.predict(loaded, [str(tmp_path / 'x.png')])
+  element = transforms.EvalImage((32, 32), resize).map({'image': image})
+  pixels = augment.normalize(transforms.stack([element['image']]))
+  logits = loaded.module().apply({'params': loaded.params}, pixels, train=False)
+  want = dict(zip(loaded.class_names, jax.nn.softmax(logits)[0], strict=True))
+  for name, probability in prediction:
+    assert probability == pytest.approx(float(want[name]), rel=1e-4)
+
+
+def test_how_evaluation_resizes_is_exported():
+  def exported(resize, size=32):
+    weights = weights_lib.dataclasses.replace(
+      weights_of(CONFIG, size), resize_test=resize
+    )
+    processor = huggingface.export(weights)[1]['preprocessor_config.json']
+    return processor, to_timm.export(weights)[1]['config.json'][
+      'pretrained_cfg'
+    ]
+
+  processor, cfg = exported(None)
+  assert processor['image_processor_type'] == 'ViTImageProcessor'
+  assert (cfg['crop_pct'], cfg['crop_mode']) == (1.0, 'squash')
+  processor, cfg = exported(39)
+  assert processor['size'] == {'shortest_edge': 39}
+  assert processor['crop_size'] == {'height': 32, 'width': 32}
+  # As timm computes it.
+  assert (math.floor(32 / cfg['crop_pct']), cfg['crop_mode']) == (39, 'center')
+  processor, cfg = exported((40, 40))
+  assert processor['size'] == {'height': 40, 'width': 40}
+  assert (math.floor(32 / cfg['crop_pct']), cfg['crop_mode']) == (40, 'squash')
 
 
 def test_an_artifact_of_a_later_version(tmp_path):

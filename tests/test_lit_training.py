@@ -340,6 +340,9 @@ def test_released_files_are_looked_for(tmp_path):
     ('model.image.classifier', 'unpooled', 'config.model.image.classifier is'),
     ('model.pp.max_len', 1, 'config.model.pp.max_len is 1, must be at least 2'),
     ('remat', 'full', "config.remat is 'full', but has no effect"),
+    ('pp.cutmix', 1.0, 'config.pp mixes images .* texts of mixed images'),
+    ('pp.mixup', 0.2, 'config.pp mixes images'),
+    ('pp.resize_test', 32, 'resize_test is 32, but has no effect in LiT'),
     ('temperature_init', 0.0, 'config.temperature_init is 0.0, must be from'),
   ],
 )

@@ -18,7 +18,14 @@ import pytest
 
 from vit_jax import checkpoint
 
+AUGMENTED = (  # All that is random, on the host and on the device.
+  '--config.pp.augmentation=medium1',
+  '--config.pp.cutmix=1.0',
+  '--config.pp.color_jitter=(0.4, 0.4, 0.4, 0.1)',
+  '--config.pp.random_erasing=0.2',
+)
 LONG = (
+  *AUGMENTED,
   '--config.model.transformer.num_layers=1',
   '--config.total_steps=240',
   '--config.progress_every=1',

@@ -82,8 +82,11 @@ def test_small_images_travel_raw_and_photographs_as_uint8(image_folder):
   batches, _ = train_batches(image_folder, 1)
   assert batches[0]['image'].dtype == np.uint8
   assert batches[0]['image'].shape == (8, 16, 16, 3)
-  assert not pipeline.is_raw(sources.get_source(str(image_folder), 'train'))
-  assert pipeline.is_raw(sources.get_source('digits', 'train'))
+  folder = sources.get_source(str(image_folder), 'train')
+  assert not pipeline.Decoded(folder).is_raw
+  digits = sources.get_source('digits', 'train')
+  assert pipeline.Decoded(digits).is_raw
+  assert not pipeline.Decoded(digits, on_host=True).is_raw
 
 
 class Recorded(pipeline.Decoded):

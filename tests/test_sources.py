@@ -158,7 +158,7 @@ def test_cifar10(tmp_path):
   assert len(part) == 14
   np.testing.assert_array_equal(part[9]['image'], train[9]['image'])
   assert part[10]['label'] == 5
-  assert pipeline.is_raw(train)
+  assert pipeline.Decoded(train).is_raw
 
 
 def test_cifar100_has_fine_labels(tmp_path):

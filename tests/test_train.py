@@ -15,6 +15,7 @@ import numpy as np
 import optax
 import pytest
 
+from configs import tiny
 from vit_jax import ahead
 from vit_jax import build
 from vit_jax import checkpoint
@@ -24,7 +25,10 @@ from vit_jax import models
 from vit_jax import optim
 from vit_jax import sharding
 from vit_jax import state as state_lib
+from vit_jax import train
 from vit_jax import update
+from vit_jax.configs import common
+from vit_jax.data import mixing
 
 CONFIG = golden_json('index.json')['vit_token']['config']
 
@@ -140,6 +144,48 @@ def test_the_loss_is_smoothed_and_chosen():
     want = losses.LOSSES[name](logits, jnp.array([1, 1]), 0.2).mean()
     assert loss(name, 0.2) == pytest.approx(float(want), rel=1e-5)
     assert abs(loss(name, 0.0) - want) > 1e-2
+
+
+def test_the_loss_is_of_mixed_images_and_labels():
+  model = models.get_model('testing', num_classes=4)
+  params = models.init_params(model, (16, 16, 3))
+  params['head']['bias'] = jnp.array([0.0, 1.0, 2.0, 3.0])
+  params['head']['kernel'] = jax.random.normal(
+    jax.random.key(5), params['head']['kernel'].shape
+  )
+  images = jax.random.normal(jax.random.key(0), (4, 16, 16, 3))
+  labels = jnp.array([0, 3, 1, 2])
+
+  def mix(key, images, labels):
+    own = jax.random.uniform(key)
+    shares = jax.nn.one_hot(labels, 4)
+    return own * images, own * shares + (1 - own) * shares[::-1]
+
+  def loss(mix, batch_labels):
+    loss_fn = update.make_loss_fn(model, lambda key, x: x, 'softmax', mix=mix)
+    batch = {'image': images, 'label': batch_labels}
+    return loss_fn(params, batch, jax.random.key(7))
+
+  own = jax.random.uniform(jax.random.fold_in(jax.random.key(7), 2))
+  parts = [
+    loss(lambda key, images, labels: (own * images, labels), x)
+    for x in (labels, labels[::-1])
+  ]
+  want = own * parts[0] + (1 - own) * parts[1]
+  assert float(loss(mix, labels)) == pytest.approx(float(want), rel=1e-5)
+  assert float(loss(None, labels)) != pytest.approx(float(want), rel=1e-2)
+
+
+def test_what_is_built_mixes(image_folder, monkeypatch):
+  mixes = []
+  monkeypatch.setattr(
+    update, 'make_loss_fn', lambda *args: mixes.append(args[-1])
+  )
+  config = tiny.get_config(str(image_folder))
+  for alpha in (0.0, 0.7):
+    config.pp.mixup = alpha
+    train.classification(common.with_defaults(config), sharding.make_mesh())
+  assert mixes == [None, mixing.Mix(3, mixup=0.7)]
 
 
 def test_parameters_and_momentum_are_sharded_by_the_rules():

@@ -8,6 +8,7 @@ import pytest
 
 from vit_jax.data import augment
 from vit_jax.data import transforms
+from vit_jax.data import windows
 
 TF = golden_arrays('tf_pixels.npz')
 FILES = [name[5:] for name in TF if name.startswith('file/')]
@@ -94,8 +95,7 @@ def test_area_crops_are_distributed_as_tensorflows(size, where):
   if where == 'host':
     rng = np.random.default_rng(0)
     crops = [
-      transforms.sample_area_crop(rng, *size, (0.05, 1.0))
-      for _ in range(20_000)
+      windows.sample_area_crop(rng, *size, (0.05, 1.0)) for _ in range(20_000)
     ]
   else:
     crops = augment.sample_area_crops(
@@ -115,7 +115,7 @@ def test_area_crops_are_distributed_as_tensorflows(size, where):
 def test_crops_keep_to_their_area():
   rng = np.random.default_rng(0)
   crops = [
-    transforms.sample_area_crop(rng, 100, 80, (0.5, 0.6)) for _ in range(200)
+    windows.sample_area_crop(rng, 100, 80, (0.5, 0.6)) for _ in range(200)
   ]
   areas = np.array([h * w / 8000 for _, _, h, w in crops])
   assert 0.5 <= areas.min() < 0.52
@@ -125,7 +125,7 @@ def test_crops_keep_to_their_area():
 def test_an_impossible_crop_is_the_whole_image():
   rng = np.random.default_rng(0)
   # No crop of a strip has half of its area and a ratio near 1.
-  crop = transforms.sample_area_crop(rng, 2, 100, (0.5, 1.0))
+  crop = windows.sample_area_crop(rng, 2, 100, (0.5, 1.0))
   assert crop == (0, 0, 2, 100)
   crops = augment.sample_area_crops(jax.random.key(0), 5, 2, 100, (0.5, 1.0))
   np.testing.assert_array_equal(crops, [[0, 0, 2, 100]] * 5)

@@ -61,6 +61,7 @@ def _config(weights: weights_lib.Weights) -> dict[str, Any]:
     'image_mean': list(weights.mean),
     'image_std': list(weights.std),
     'exif': weights.exif,
+    'resize_test': weights.resize_test,
     'loss': weights.loss,
     'info': dict(weights.info),
     **vocabulary,
@@ -102,6 +103,7 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
       mean=tuple(config.get('image_mean', (0.5,))),
       std=tuple(config.get('image_std', (0.5,))),
       exif=config['exif'],
+      resize_test=_resize_test(config.get('resize_test')),
       loss=config['loss'],
       info=config['info'],
       vocabulary=_vocabulary(directory, config),
@@ -119,6 +121,10 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
     ) from e
   weights_lib.check(weights, str(path))
   return weights
+
+
+def _resize_test(value: Any) -> int | tuple[int, int] | None:
+  return tuple(value) if isinstance(value, list) else value
 
 
 def _vocabulary(

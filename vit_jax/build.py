@@ -25,6 +25,7 @@ from vit_jax.configs import arguments
 from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
 from vit_jax.data import augment
+from vit_jax.data import mixing
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data import transforms
@@ -33,13 +34,24 @@ from vit_jax.models import blocks
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-  """Both splits of a data set and how they become batches."""
+  """Both splits of a data set and how they become batches.
+
+  Attributes:
+    train: what to train on.
+    test: what to evaluate on.
+    train_transform: on the host, of an image of `train`.
+    eval_transform: on the host, of an image of `test`.
+    preprocess: on the device, of a batch.
+    mix: on the device, of a preprocessed batch for training; None for nothing.
+    loader: arguments of `pipeline.train_batches` and `eval_batches`.
+  """
 
   train: pipeline.Decoded
   test: pipeline.Decoded
   train_transform: grain.transforms.RandomMap
   eval_transform: grain.transforms.Map
   preprocess: augment.Preprocess
+  mix: mixing.Mix | None
   loader: dict[str, int]
 
   @property
@@ -75,6 +87,7 @@ def _decoded(
     on_bad_image=config.on_bad_image,
     channels=channels,
     train=train,
+    on_host=bool(config.pp.randaugment),
   )
 
 
@@ -85,19 +98,17 @@ def data(
   """Opens the data set, by `decoded`; no image of a folder is read yet."""
   train = decoded(config, config.pp.train, train=True)
   test = decoded(config, config.pp.test, train=False)
-  size = common.image_size(config)
-  for name, values in (('mean', config.pp.mean), ('std', config.pp.std)):
-    if len(values) not in (1, test.num_channels):
-      raise errors.UserError(
-        f'config.pp.{name} is {tuple(values)}, must have 1 value or'
-        f' {test.num_channels}, as many as the images have channels.'
-      )
+  _check_channels(config, test.num_channels)
   how = {
-    'size': size,
+    'size': common.image_size(config),
     'area': tuple(config.pp.crop_area),
+    'ratio': tuple(config.pp.crop_ratio),
     'resize': config.pp.resize,
+    'pad': config.pp.pad,
+    'pad_mode': config.pp.pad_mode,
     'flip': config.pp.flip,
   }
+  resize_test = common.resize_test(config)
   classes = len(test.source.class_names)
   logging.info(
     '%s: %d images to train on (%s), %d to test (%s)%s.',
@@ -108,23 +119,45 @@ def data(
     config.pp.test,
     f', {classes} classes' if classes else '',  # There are none of captions.
   )
+  mix = mixing.Mix(classes, config.pp.mixup, config.pp.cutmix)
   return Data(
     train=train,
     test=test,
-    train_transform=transforms.TrainImage(**how),
-    eval_transform=transforms.EvalImage(size),
+    train_transform=transforms.TrainImage(
+      **how, randaugment=tuple(config.pp.randaugment)
+    ),
+    eval_transform=transforms.EvalImage(how['size'], resize_test),
     preprocess=augment.Preprocess(
       **how,
-      on_device=pipeline.is_raw(test.source),
+      resize_test=resize_test,
+      color_jitter=tuple(config.pp.color_jitter),
+      random_erasing=config.pp.random_erasing,
+      on_device=test.is_raw,
       mean=tuple(config.pp.mean),
       std=tuple(config.pp.std),
     ),
+    mix=mix if mix.mixup or mix.cutmix else None,
     loader={
       'num_threads': config.num_threads,
       'num_workers': config.num_workers,
       'prefetch': config.prefetch,
     },
   )
+
+
+def _check_channels(config: ml_collections.ConfigDict, channels: int) -> None:
+  for name, values in (('mean', config.pp.mean), ('std', config.pp.std)):
+    if len(values) not in (1, channels):
+      raise errors.UserError(
+        f'config.pp.{name} is {tuple(values)}, must have 1 value or'
+        f' {channels}, as many as the images have channels.'
+      )
+  for name in ('randaugment', 'color_jitter'):
+    if config.pp[name] and channels not in (1, 3):
+      raise errors.UserError(
+        f'config.pp.{name} is {tuple(config.pp[name])}: it changes the colours of'
+        f' images with 1 or 3 channels, these have {channels}.'
+      )
 
 
 def model(config: ml_collections.ConfigDict, num_classes: int) -> nn.Module:

@@ -9,23 +9,31 @@ import optax
 
 Logits = Float[Array, 'B K']
 Labels = Int[Array, ' B']
+Targets = Labels | Float[Array, 'B K']
+
+
+def _shares(
+  logits: Logits, labels: Targets, label_smoothing: float
+) -> Float[Array, 'B K']:
+  """Returns targets [B, K] of classes, or of the shares of classes."""
+  if labels.ndim == 1:
+    labels = jax.nn.one_hot(labels, logits.shape[-1])
+  return optax.smooth_labels(labels, label_smoothing)
 
 
 def softmax_cross_entropy(
-  logits: Logits, labels: Labels, label_smoothing: float = 0.0
+  logits: Logits, labels: Targets, label_smoothing: float = 0.0
 ) -> Float[Array, ' B']:
-  """Cross-entropy of one class an image, in nats."""
-  targets = jax.nn.one_hot(labels, logits.shape[-1])
-  targets = optax.smooth_labels(targets, label_smoothing)
+  """Cross-entropy of one class an image, or of shares of classes, in nats."""
+  targets = _shares(logits, labels, label_smoothing)
   return optax.softmax_cross_entropy(logits, targets)
 
 
 def sigmoid_cross_entropy(
-  logits: Logits, labels: Labels, label_smoothing: float = 0.0
+  logits: Logits, labels: Targets, label_smoothing: float = 0.0
 ) -> Float[Array, ' B']:
   """Sum over the classes of binary cross-entropies (Sec. B.1), in nats."""
-  targets = jax.nn.one_hot(labels, logits.shape[-1])
-  targets = optax.smooth_labels(targets, label_smoothing)
+  targets = _shares(logits, labels, label_smoothing)
   return optax.sigmoid_binary_cross_entropy(logits, targets).sum(axis=-1)
 
 

@@ -65,7 +65,9 @@ def predict(
   for start in range(0, len(paths), batch_size):
     chunk = paths[start : start + batch_size]
     images = [read_image(path, weights) for path in chunk]
-    images = transforms.stack([transforms.eval_image(x, size) for x in images])
+    images = transforms.stack(
+      [transforms.eval_image(x, size, weights.resize_test) for x in images]
+    )
     # One shape for all batches, so that the last is not compiled again.
     padding = (0, batch_size - len(chunk))
     images = np.pad(images, (padding, (0, 0), (0, 0), (0, 0)))

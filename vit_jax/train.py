@@ -30,6 +30,7 @@ from vit_jax import storage
 from vit_jax import update
 from vit_jax import weights as weights_lib
 from vit_jax.configs import arguments
+from vit_jax.configs import common
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
 from vit_jax.interop import files
@@ -68,7 +69,7 @@ def classification(
   data = data or build.data(config)
   model = build.model(config, len(data.class_names))
   loss_fn = update.make_loss_fn(
-    model, data.preprocess.train, config.loss, config.label_smoothing
+    model, data.preprocess.train, config.loss, config.label_smoothing, data.mix
   )
   stages = stages_lib.make(config, model, loss_fn, data.image_shape, mesh)
   shapes = stages[0].like.params
@@ -220,19 +221,21 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
     if jax.process_index():
       continue
     path = storage.as_path(workdir) / name
-    artifact.save(
-      path,
-      weights_lib.Weights(
-        params=params,
-        model=arguments.of_saved_model(config),
-        class_names=data.class_names,
-        image_shape=data.image_shape,
-        mean=tuple(config.pp.mean),
-        std=tuple(config.pp.std),
-        exif=config.pp.exif,
-        loss=config.loss,
-        info=json.loads(json.dumps(info)),
-        vocabulary=task.vocabulary,
-      ),
-    )
+    artifact.save(path, _weights(config, task, params, info))
     logging.info('The model is in %s: %s', path, test_metrics)
+
+
+def _weights(config, task, params, info) -> weights_lib.Weights:
+  return weights_lib.Weights(
+    params=params,
+    model=arguments.of_saved_model(config),
+    class_names=task.data.class_names,
+    image_shape=task.data.image_shape,
+    mean=tuple(config.pp.mean),
+    std=tuple(config.pp.std),
+    exif=config.pp.exif,
+    resize_test=common.resize_test(config),
+    loss=config.loss,
+    info=json.loads(json.dumps(info)),
+    vocabulary=task.vocabulary,
+  )

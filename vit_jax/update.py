@@ -22,6 +22,7 @@ def make_loss_fn(
   preprocess: Callable[[Array, Array], Array],
   loss: str = 'softmax',
   label_smoothing: float = 0.0,
+  mix: Callable[[Array, Array, Array], tuple[Array, Array]] | None = None,
 ) -> LossFn:
   """Returns `loss_fn(params, batch, key)`, the mean loss of a batch.
 
@@ -30,17 +31,18 @@ def make_loss_fn(
     preprocess: `(key, images)` to float32 images in [-1, 1].
     loss: name in `losses.LOSSES`.
     label_smoothing: part of the target that all classes share.
+    mix: `(key, images, labels)` to mixed images and the shares of classes.
   """
 
   def loss_fn(params, batch, key):
     augment_key, dropout_key = jax.random.split(key)
+    images, labels = preprocess(augment_key, batch['image']), batch['label']
+    if mix:  # By a third key, so that the others are what they are without.
+      images, labels = mix(jax.random.fold_in(key, 2), images, labels)
     logits = model.apply(
-      {'params': params},
-      preprocess(augment_key, batch['image']),
-      train=True,
-      rngs={'dropout': dropout_key},
+      {'params': params}, images, train=True, rngs={'dropout': dropout_key}
     )
-    values = losses.LOSSES[loss](logits, batch['label'], label_smoothing)
+    values = losses.LOSSES[loss](logits, labels, label_smoothing)
     return jnp.mean(values)
 
   return loss_fn

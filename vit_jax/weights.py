@@ -30,6 +30,7 @@ class Weights:
       is subtracted; 0.5 in the official models, so that inputs are in [-1, 1].
     std: by which they are divided then.
     exif: whether images are turned upright by their EXIF tag.
+    resize_test: as `resize` in `transforms.eval_image`.
     loss: 'softmax' or 'sigmoid', which makes probabilities of logits.
     info: how it came about; for the reader only.
     vocabulary: file of the tokeniser of a LiT model; None for other models.
@@ -42,6 +43,7 @@ class Weights:
   mean: Sequence[float] = (0.5,)
   std: Sequence[float] = (0.5,)
   exif: bool = False
+  resize_test: int | tuple[int, int] | None = None
   loss: str = 'softmax'
   info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   vocabulary: str | None = None

@@ -1,4 +1,4 @@
-"""Every setting, its default, and what it may be."""
+"""Every setting, its default, and what it may be; images are in `images`."""
 
 from collections.abc import Mapping, Sequence
 import os
@@ -10,6 +10,7 @@ from ml_collections.config_dict import placeholder
 from vit_jax import errors
 from vit_jax import registry
 from vit_jax.configs import durations
+from vit_jax.configs import images
 from vit_jax.configs import models
 
 
@@ -76,27 +77,8 @@ def _add_data(config: ml_collections.ConfigDict) -> None:
   config.dataset = ''
   # Where TFDS data sets are, and CIFAR is kept; None: ~/tensorflow_datasets.
   config.tfds_data_dir = placeholder(str)
-  config.pp = ml_collections.ConfigDict()
-  # Splits, in TFDS notation: 'train[:98%]', 'train+validation[:50%]'.
-  config.pp.train = 'train'
-  config.pp.test = 'test'
-  # Size of the model's input in pixels: an integer or (height, width).
-  config.pp.crop = placeholder(object)
-  # None: training crops a random area of each image. An integer: it resizes
-  # each to resize x resize and takes a random crop x crop window.
-  config.pp.resize = placeholder(int)
-  # Smallest and largest part of the image that a random area crop takes.
-  config.pp.crop_area = (0.05, 1.0)
-  # Mirror half of the training images.
-  config.pp.flip = True
-  # Of the pixels in [0, 1], for all channels or for each: inputs are (pixel -
-  # mean) / std. None: as the pretrained weights want it; without any, 0.5.
-  config.pp.mean = placeholder(tuple)
-  config.pp.std = placeholder(tuple)
-  # 1 reads image files as grey; None: 3, or as many as the data set has.
-  config.pp.channels = placeholder(int)
-  # Turn photographs upright by their EXIF tag; the official code does not.
-  config.pp.exif = False
+  # How images are read, cut and augmented: see `vit_jax.configs.images`.
+  config.pp = images.get_config()
   # At a file that cannot be decoded: 'raise', or 'skip' and count.
   config.on_bad_image = 'raise'
   # Decoding threads; workers are processes besides, worth it from 8 cores on.
@@ -287,7 +269,7 @@ _DEFAULTS = {
 def with_defaults(
   config: ml_collections.ConfigDict, known: Mapping[str, Any] | None = None
 ) -> ml_collections.ConfigDict:
-  """Returns a copy with no setting None that weights may decide.
+  """Returns a copy with no setting None that weights or presets may decide.
 
   Args:
     config: settings.
@@ -299,14 +281,15 @@ def with_defaults(
   """
   # Without the references, by which the caller's settings would change too.
   config = config.copy_and_resolve_references().unlock()
-  known = {**_DEFAULTS, **(known or {})}
+  defaults = {**_DEFAULTS, **images.preset(config.pp.augmentation)}
+  known = {**defaults, **(known or {})}
   if config.model is None:
     if known.get('model') is None:
       raise errors.UserError(
         'config.model must be set: see common.with_model and configs/digits.py.'
       )
     config.model = ml_collections.ConfigDict(known['model'])
-  for name in _DEFAULTS:
+  for name in defaults:
     group, _, field = name.rpartition('.')
     settings = config[group] if group else config
     if settings[field] is None:
@@ -318,3 +301,11 @@ def image_size(config: ml_collections.ConfigDict) -> tuple[int, int]:
   """Returns the model's input size in pixels, (height, width)."""
   crop = config.pp.crop
   return (crop, crop) if isinstance(crop, int) else tuple(crop)
+
+
+def resize_test(
+  config: ml_collections.ConfigDict,
+) -> int | tuple[int, int] | None:
+  """Returns how images are resized before evaluation takes their middle."""
+  size = config.pp.resize_test
+  return size if size is None or isinstance(size, int) else tuple(size)

@@ -8,6 +8,7 @@ import ml_collections
 
 from vit_jax import errors
 from vit_jax.configs import durations
+from vit_jax.configs import images
 from vit_jax.configs import models
 
 _CHOICES = {
@@ -149,29 +150,11 @@ def _validate_batches(config: ml_collections.ConfigDict) -> None:
 
 def _validate_images(config: ml_collections.ConfigDict) -> None:
   pp = config.pp
-  crop = pp.crop if isinstance(pp.crop, tuple | list) else (pp.crop, pp.crop)
-  if len(crop) != 2 or not all(isinstance(n, int) and n > 0 for n in crop):
+  images.validate(pp)
+  if images.mixes(pp) and config.batch == config.accum_steps:
     raise errors.UserError(
-      f'config.pp.crop is {pp.crop!r}, must be the size of the input in pixels:'
-      f' an integer or (height, width).'
-    )
-  if pp.resize is not None and pp.resize < max(crop):
-    raise errors.UserError(
-      f'config.pp.resize is {pp.resize}, must be at least config.pp.crop,'
-      f' {pp.crop}.'
-    )
-  if len(pp.crop_area) != 2 or not 0 < pp.crop_area[0] <= pp.crop_area[1] <= 1:
-    raise errors.UserError(
-      f'config.pp.crop_area is {pp.crop_area}, must be two parts of the image'
-      f' with 0 < smallest <= largest <= 1.'
-    )
-  if pp.channels not in (None, 1, 3):
-    raise errors.UserError(
-      f'config.pp.channels is {pp.channels}, must be 1 (grey) or 3 (RGB).'
-    )
-  if pp.std is not None and not all(value > 0 for value in pp.std):
-    raise errors.UserError(
-      f'config.pp.std is {pp.std}, must be greater than 0 in all channels.'
+      f'config.accum_steps is {config.accum_steps}, as many as config.batch:'
+      f' config.pp.mixup and cutmix mix the images of a part of the batch.'
     )
   for name in ('train', 'test'):
     if not _SPLIT.fullmatch(pp[name]):
@@ -236,6 +219,16 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
       raise errors.UserError(
         f'config.{name} is {config[name]!r}, but has no effect in LiT models.'
       )
+  if images.mixes(config.pp):
+    raise errors.UserError(
+      'config.pp mixes images (mixup, cutmix, or mixup by augmentation): texts of'
+      ' mixed images are not to be had. Set both to 0.'
+    )
+  if config.pp.resize_test is not None:
+    raise errors.UserError(
+      f'config.pp.resize_test is {config.pp.resize_test}, but has no effect in LiT'
+      f' models, which have an evaluation of their own.'
+    )
   image_dim, text_dim = model.out_dim
   width = image_dim or model.image.hidden_size
   if width != text_dim:

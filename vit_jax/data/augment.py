@@ -1,8 +1,8 @@
 """Device transforms, jittable: what the host's do, for small images of one size.
 
 CIFAR-sized images travel as they are, uint8, and are cropped, resized, mirrored
-and normalised here, inside the step; photographs come resized from the host and
-are only normalised.
+and normalised here, inside the step; photographs come resized from the host.
+Colours are changed and rectangles erased here, of both.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, Key, UInt8
 import numpy as np
 
+from vit_jax.data import color_jitter
+from vit_jax.data import mixing
+from vit_jax.data import windows
+
 _ATTEMPTS = 10
-_RATIO = (0.75, 1.33)  # Width over height, as TensorFlow has it.
 
 Images = Float[Array, 'B h w C']
 Raw = UInt8[ArrayLike, 'B H W C']
@@ -46,25 +49,26 @@ def sample_area_crops(
   height: int,
   width: int,
   area: tuple[float, float],
+  ratio: tuple[float, float] = windows.RATIO,
 ) -> Int[Array, 'B 4']:
-  """Samples (top, left, height, width) as `transforms.sample_area_crop` does.
+  """Samples (top, left, height, width) as `windows.sample_area_crop` does.
 
   The whole image where all of 10 attempts fail.
   """
   ratio_key, height_key, top_key, left_key = jax.random.split(key, 4)
   smallest, largest = area[0] * height * width, area[1] * height * width
-  ratio = jax.random.uniform(
-    ratio_key, (num, _ATTEMPTS), minval=_RATIO[0], maxval=_RATIO[1]
+  r = jax.random.uniform(
+    ratio_key, (num, _ATTEMPTS), minval=ratio[0], maxval=ratio[1]
   )
-  max_h = jnp.minimum(jnp.round(jnp.sqrt(largest / ratio)), height)
-  too_wide = jnp.round(max_h * ratio) > width
-  max_h = jnp.where(too_wide, jnp.floor((width + 0.5) / ratio), max_h)
-  min_h = jnp.minimum(jnp.round(jnp.sqrt(smallest / ratio)), max_h)
+  max_h = jnp.minimum(jnp.round(jnp.sqrt(largest / r)), height)
+  too_wide = jnp.round(max_h * r) > width
+  max_h = jnp.where(too_wide, jnp.floor((width + 0.5) / r), max_h)
+  min_h = jnp.minimum(jnp.round(jnp.sqrt(smallest / r)), max_h)
   span = max_h - min_h + 1
   h = min_h + jnp.floor(jax.random.uniform(height_key, span.shape) * span)
-  h = h + (h * jnp.round(h * ratio) < smallest)
-  h = h - (h * jnp.round(h * ratio) > largest)
-  w = jnp.round(h * ratio)
+  h = h + (h * jnp.round(h * r) < smallest)
+  h = h - (h * jnp.round(h * r) > largest)
+  w = jnp.round(h * r)
   fits = (h > 0) & (w > 0) & (h <= height) & (w <= width)
   fits &= (h * w >= smallest) & (h * w <= largest)
 
@@ -126,44 +130,70 @@ class Preprocess:
 
   Attributes:
     size: (height, width) of the model's input.
-    area, resize, flip: as in `transforms.TrainImage`.
+    area, ratio, resize, pad, pad_mode, flip: as in `transforms.TrainImage`.
+    resize_test: as `resize` in `transforms.eval_image`.
+    color_jitter: amounts, as in `color_jitter.color_jitter`; () for none.
+    random_erasing: probability, as in `mixing.random_erasing`.
     on_device: whether the images come raw, to be cropped and resized here.
     mean, std: as in `normalize`.
   """
 
   size: tuple[int, int]
   area: tuple[float, float] = (0.05, 1.0)
+  ratio: tuple[float, float] = windows.RATIO
   resize: int | None = None
+  pad: int = 0
+  pad_mode: str = 'zeros'
   flip: bool = True
+  resize_test: int | tuple[int, int] | None = None
+  color_jitter: Sequence[int | float] = ()
+  random_erasing: float = 0.0
   on_device: bool = True
   mean: Sequence[float] = (0.5,)
   std: Sequence[float] = (0.5,)
 
   def train(self, key: Key[Array, ''], images: ArrayLike) -> Images:
-    """Crops and mirrors at random, then normalises."""
-    if not self.on_device:
-      return self._normalize(images)
-    crop_key, flip_key = jax.random.split(key)
-    if self.resize:
-      x = self._random_window(crop_key, images, self.resize)
-    else:
-      crops = sample_area_crops(crop_key, *images.shape[:3], self.area)
-      x = crop_and_resize(images, crops, self.size)
-    return self._normalize(random_flip(flip_key, x) if self.flip else x)
+    """Crops, mirrors and changes colours at random, normalises, erases."""
+    crop_key, flip_key, jitter_key, erase_key = jax.random.split(key, 4)
+    x = jnp.asarray(images)
+    if self.on_device:
+      x = self._crop(crop_key, x)
+      x = random_flip(flip_key, x) if self.flip else x
+    if any(self.color_jitter):
+      x = color_jitter.color_jitter(
+        jitter_key, x.astype(jnp.float32), self.color_jitter
+      )
+    x = self._normalize(x)
+    if self.random_erasing:
+      x = mixing.random_erasing(erase_key, x, self.random_erasing)
+    return x
 
   def eval(self, images: ArrayLike) -> Images:
-    """Resizes whole images and normalises."""
-    x = resize(images, self.size) if self.on_device else images
+    """Resizes images, takes the middle if `resize_test` is set; normalises."""
+    x = images
+    if self.on_device:
+      resized = windows.resized_size(
+        *x.shape[1:3], self.resize_test or self.size
+      )
+      x = windows.centre(resize(x, resized), self.size)
     return self._normalize(x)
 
   def _normalize(self, images: ArrayLike) -> Images:
     return normalize(images, self.mean, self.std)
 
-  def _random_window(
-    self, key: Key[Array, ''], images: Raw, side: int
-  ) -> Images:
-    x = resize(images, (side, side))
-    room = jnp.array([side - self.size[0] + 1, side - self.size[1] + 1])
+  def _crop(self, key: Key[Array, ''], images: Raw) -> Images:
+    if self.resize or self.pad:
+      return self._random_window(key, images)
+    crops = sample_area_crops(key, *images.shape[:3], self.area, self.ratio)
+    return crop_and_resize(images, crops, self.size)
+
+  def _random_window(self, key: Key[Array, ''], images: Raw) -> Images:
+    size = (self.resize, self.resize) if self.resize else self.size
+    x = resize(images, size)
+    if self.pad:
+      sides = ((0, 0), (self.pad, self.pad), (self.pad, self.pad), (0, 0))
+      x = jnp.pad(x, sides, windows.PAD_MODES[self.pad_mode])
+    room = jnp.array([x.shape[i + 1] - self.size[i] + 1 for i in (0, 1)])
     starts = jax.random.randint(key, (len(x), 2), 0, room)
     size = (*self.size, x.shape[-1])
     window = lambda x, s: jax.lax.dynamic_slice(x, (s[0], s[1], 0), size)

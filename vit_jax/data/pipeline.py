@@ -24,12 +24,6 @@ Batch = dict[str, np.ndarray]
 _MAX_RAW_SIDE = 64
 
 
-def is_raw(source: sources.Source) -> bool:
-  """Whether images travel as they are, to be transformed on the device."""
-  shape = source.image_shape
-  return shape is not None and max(shape[:2]) <= _MAX_RAW_SIDE
-
-
 @dataclasses.dataclass
 class Decoded:
   """A source with its images decoded, and bad files dealt with.
@@ -42,6 +36,7 @@ class Decoded:
     channels: of the decoded images; None for those the source has.
     pad_to: length; elements past those of the source are masked.
     train: whether this is for training.
+    on_host: whether small images too are transformed on the host.
     skipped: names of the bad files met so far, by this process.
   """
 
@@ -51,6 +46,7 @@ class Decoded:
   channels: int | None = None
   pad_to: int = 0
   train: bool = False
+  on_host: bool = False
   skipped: set[str] = dataclasses.field(default_factory=set)
 
   @property
@@ -58,6 +54,13 @@ class Decoded:
     """Of the decoded images."""
     shape = self.source.image_shape
     return self.channels or (shape[-1] if shape else 3)
+
+  @property
+  def is_raw(self) -> bool:
+    """Whether images travel as they are, to be transformed on the device."""
+    shape = self.source.image_shape
+    is_small = shape is not None and max(shape[:2]) <= _MAX_RAW_SIDE
+    return is_small and not self.on_host
 
   def __len__(self) -> int:
     return max(len(self.source), self.pad_to)
@@ -146,7 +149,7 @@ def train_batches(
   index, count = shard
   dataset = grain.MapDataset.source(data).seed(seed % 2**32)
   dataset = dataset.shuffle().repeat()
-  if not is_raw(data.source):
+  if not data.is_raw:
     dataset = dataset.random_map(transform)
   dataset = dataset.batch(
     batch_size // count, drop_remainder=True, batch_fn=_stack
@@ -179,7 +182,7 @@ def eval_batches(
   num_batches = -(-len(data.source) // batch_size)
   data = dataclasses.replace(data, pad_to=num_batches * batch_size)
   dataset = grain.MapDataset.source(data)
-  if not is_raw(data.source):
+  if not data.is_raw:
     dataset = dataset.map(transform)
   dataset = dataset.batch(batch_size // count, batch_fn=_stack)
   dataset = dataset[index::count]

@@ -10,14 +10,14 @@ import functools
 
 import cv2
 import grain
-from jaxtyping import Float32, UInt8
+from jaxtyping import Float32, UInt8, UInt16
 import numpy as np
 import simplejpeg
 
-Image = UInt8[np.ndarray, 'H W C']
+from vit_jax.data import randaugment
+from vit_jax.data import windows
 
-_ATTEMPTS = 100
-_RATIO = (0.75, 1.33)  # Width over height, as TensorFlow has it.
+Image = UInt8[np.ndarray, 'H W C']
 
 # By channel count: how OpenCV and simplejpeg call it.
 _DECODERS = {
@@ -98,42 +98,6 @@ def resize(image: Image, size: tuple[int, int]) -> Float32[np.ndarray, 'h w C']:
   return resized.reshape(*size, image.shape[-1])
 
 
-def sample_area_crop(
-  rng: np.random.Generator,
-  height: int,
-  width: int,
-  area: tuple[float, float],
-) -> tuple[int, int, int, int]:
-  """Samples a crop as `tf.image.sample_distorted_bounding_box` does.
-
-  Its height, not its area, is uniform between the smallest and the largest that
-  `area` and the aspect ratio allow: with (0.05, 1) it takes 0.375 of the image
-  on average, torchvision's way 0.46.
-
-  Returns:
-    (top, left, height, width); the whole image if 100 attempts fail.
-  """
-  smallest, largest = area[0] * height * width, area[1] * height * width
-  for _ in range(_ATTEMPTS):
-    # One call for all: four would take as long as the rest of this function.
-    u_ratio, u_height, u_top, u_left = rng.random(4).tolist()
-    ratio = _RATIO[0] + u_ratio * (_RATIO[1] - _RATIO[0])
-    max_h = min(round((largest / ratio) ** 0.5), height)
-    if round(max_h * ratio) > width:
-      max_h = int((width + 0.5 - 1e-7) / ratio)
-    min_h = min(round((smallest / ratio) ** 0.5), max_h)
-    h = min_h + int(u_height * (max_h + 1 - min_h))
-    # Rounding may leave the range by a pixel; one step may mend it.
-    if h * round(h * ratio) < smallest:
-      h += 1
-    if h * round(h * ratio) > largest:
-      h -= 1
-    w = round(h * ratio)
-    if 0 < h <= height and 0 < w <= width and smallest <= h * w <= largest:
-      return int(u_top * (height - h)), int(u_left * (width - w)), h, w
-  return 0, 0, height, width
-
-
 @dataclasses.dataclass(frozen=True)
 class Pending:
   """An image that is resized, and mirrored, where it stands in its batch.
@@ -155,6 +119,10 @@ class Pending:
     """(height, width, channels) once it is made."""
     return (*self.size, self.image.shape[-1])
 
+  def make(self) -> np.ndarray:
+    """Returns the image, made by itself."""
+    return stack([self])[0]
+
   def write(self, out: np.ndarray) -> None:
     """Fills `out`, contiguous, of this shape and of the dtype of `image`."""
     cv2.resize(self.image, self.size[::-1], dst=out)
@@ -174,46 +142,80 @@ def stack(images: Sequence[np.ndarray | np.generic | Pending]) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class TrainImage(grain.transforms.RandomMap):
-  """Crops, resizes to `size` and mirrors uint8 [H, W, C], at random.
+  """Crops, resizes to `size`, mirrors and distorts uint8 [H, W, C], at random.
 
-  The image becomes a `Pending` one.
+  The image becomes a `Pending` one, but for RandAugment.
 
   Attributes:
     size: (height, width) of the result.
     area: smallest and largest part of the image that a crop takes.
+    ratio: smallest and largest width over height of that crop.
     resize: if given, resizes to this square and takes a random window instead.
+    pad: pixels added on each side before that window is taken; without `resize`
+      of the image at `size`.
+    pad_mode: 'zeros' (black) or 'reflect'.
     flip: whether to mirror half of the images.
+    randaugment: number of operations and magnitude; () for none.
   """
 
   size: tuple[int, int]
   area: tuple[float, float] = (0.05, 1.0)
+  ratio: tuple[float, float] = windows.RATIO
   resize: int | None = None
+  pad: int = 0
+  pad_mode: str = 'zeros'
   flip: bool = True
+  randaugment: Sequence[int | float] = ()
 
   def random_map(self, element: dict, rng: np.random.Generator) -> dict:
     image, flip = element['image'], False
-    if self.resize:
-      image = cv2.resize(image, (self.resize, self.resize))
-      image = image.reshape(*image.shape[:2], element['image'].shape[-1])
-      top = rng.integers(self.resize - self.size[0] + 1)
-      left = rng.integers(self.resize - self.size[1] + 1)
-      image = image[top : top + self.size[0], left : left + self.size[1]]
+    if self.resize or self.pad:
+      image = self._random_window(image, rng)
     else:
-      top, left, h, w = sample_area_crop(rng, *image.shape[:2], self.area)
+      top, left, h, w = windows.sample_area_crop(
+        rng, *image.shape[:2], self.area, self.ratio
+      )
       image = image[top : top + h, left : left + w]
     if self.flip:
       flip = rng.random() < 0.5
-    return {**element, 'image': Pending(image, self.size, flip)}
+    image = Pending(image, self.size, flip)
+    if self.randaugment:
+      image = randaugment.randaugment(image.make(), rng, *self.randaugment)
+    return {**element, 'image': image}
+
+  def _random_window(self, image: Image, rng: np.random.Generator) -> Image:
+    size = (self.resize, self.resize) if self.resize else self.size
+    image = Pending(image, size).make()
+    if self.pad:
+      sides = ((self.pad, self.pad), (self.pad, self.pad), (0, 0))
+      image = np.pad(image, sides, windows.PAD_MODES[self.pad_mode])
+    top = rng.integers(image.shape[0] - self.size[0] + 1)
+    left = rng.integers(image.shape[1] - self.size[1] + 1)
+    return image[top : top + self.size[0], left : left + self.size[1]]
 
 
-def eval_image(image: Image, size: tuple[int, int]) -> Pending:
+def eval_image(
+  image: Image,
+  size: tuple[int, int],
+  resize: int | tuple[int, int] | None = None,
+) -> Pending | UInt16[np.ndarray, 'h w C']:
   """Resizes to fixed point, uint16 in steps of 1/256, as `stack` makes it.
 
   That is exact enough at half the bytes; rounding to uint8 would change a
   prediction in a thousand.
+
+  Args:
+    image: uint8 [H, W, C].
+    size: (height, width) of the result.
+    resize: if given, resizes the shorter side to it, or the image to this
+      (height, width), and takes the middle.
   """
   # OpenCV computes in float32 and rounds once, at the end.
-  return Pending(np.multiply(image, 256, dtype=np.uint16), size)
+  image = np.multiply(image, 256, dtype=np.uint16)
+  if resize is None:
+    return Pending(image, size)
+  resized = windows.resized_size(*image.shape[:2], resize)
+  return windows.centre(Pending(image, resized).make(), size)
 
 
 def lit_image(
@@ -244,6 +246,8 @@ class EvalImage(grain.transforms.Map):
   """Applies `eval_image` to uint8 [H, W, C]."""
 
   size: tuple[int, int]
+  resize: int | tuple[int, int] | None = None
 
   def map(self, element: dict) -> dict:
-    return {**element, 'image': eval_image(element['image'], self.size)}
+    image = eval_image(element['image'], self.size, self.resize)
+    return {**element, 'image': image}

@@ -250,10 +250,21 @@ def _config(module: Any, weights: weights_lib.Weights) -> dict[str, Any]:
 
 def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
   height, width, channels = weights.image_shape
+  size, resize = {'height': height, 'width': width}, weights.resize_test
+  steps = {'image_processor_type': 'ViTImageProcessor', 'size': size}
+  if resize is not None:
+    steps = {  # That of ViT takes no middle.
+      'image_processor_type': 'CLIPImageProcessor',
+      'size': {'shortest_edge': resize}
+      if isinstance(resize, int)
+      else dict(zip(size, resize, strict=True)),
+      'do_center_crop': True,
+      'crop_size': size,
+      'do_convert_rgb': channels == 3,
+    }
   return {
-    'image_processor_type': 'ViTImageProcessor',
+    **steps,
     'do_resize': True,
-    'size': {'height': height, 'width': width},
     'resample': 2,  # Bilinear.
     'do_rescale': True,
     'rescale_factor': 1 / 255,

@@ -1,5 +1,6 @@
 """The other way of `timm`: weights as timm wants them."""
 
+import math
 from typing import Any
 
 from absl import logging
@@ -78,8 +79,7 @@ def export(
       'mean': huggingface.per_channel(weights.mean, channels),
       'std': huggingface.per_channel(weights.std, channels),
       'interpolation': 'bilinear',
-      'crop_pct': 1.0,
-      'crop_mode': 'squash',
+      **_crop(weights),
       'num_classes': len(weights.class_names),
       'first_conv': 'patch_embed.proj',
       'classifier': 'head',
@@ -87,6 +87,25 @@ def export(
   }
   arrays = timm_names.join_qkv(torch_layout.from_linen(weights.params, names))
   return arrays, {'config.json': config}
+
+
+def _crop(weights: weights_lib.Weights) -> dict[str, Any]:
+  """Returns how timm is to come from an image to the input."""
+  (height, width), resize = weights.image_shape[:2], weights.resize_test
+  if resize is None:
+    return {'crop_pct': 1.0, 'crop_mode': 'squash'}
+  if isinstance(resize, int):
+    mode, resize, is_known = 'center', (resize, resize), height == width
+  else:
+    mode, is_known = 'squash', height * resize[1] == width * resize[0]
+  if not is_known:
+    logging.warning('timm cannot resize to %s before it crops.', resize)
+    return {'crop_pct': 1.0, 'crop_mode': 'squash'}
+  # timm divides by it and cuts off decimals.
+  return {
+    'crop_pct': math.nextafter(height / resize[0], 0),
+    'crop_mode': mode,
+  }
 
 
 def _mixer_architecture(module: Any) -> str:

@@ -1,0 +1,223 @@
+"""RandAugment (arXiv:1909.13719), in NumPy and OpenCV, as AugReg used it.
+
+Operations and magnitudes are those of the official code of EfficientNet and of
+big_vision (`pp/archive/autoaugment.py`), at 10 those of AutoAugment; every
+operation drawn is applied, with the magnitude given. Positions that come from
+outside of the image are grey.
+
+Two things differ. Lengths in pixels, meant for 224, grow with the image. The
+mean in `contrast` is that of the image, as in Pillow and big_vision today.
+"""
+
+from collections.abc import Callable
+
+import cv2
+from jaxtyping import ArrayLike, UInt8
+import numpy as np
+
+Image = UInt8[np.ndarray, 'H W C']
+Table = UInt8[np.ndarray, '256'] | UInt8[np.ndarray, '256 C']
+
+_GREY = 128
+_VALUES = np.arange(256)
+_SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
+
+# Parts of the side, at magnitude 10.
+_TRANSLATE = 100 / 224
+_CUTOUT = 40 / 224
+
+
+def randaugment(
+  image: Image, rng: np.random.Generator, num_ops: int, magnitude: int | float
+) -> Image:
+  """Applies operations drawn at random, one after the other.
+
+  Args:
+    image: uint8 [H, W, C], C 1 or 3; stays as it is.
+    rng: draws the operations, signs and places.
+    num_ops: how many, N in the paper.
+    magnitude: of all of them, M in the paper; 10 is that of AutoAugment.
+  """
+  ops = list(OPS.values())
+  for index in rng.integers(len(ops), size=num_ops):
+    image = ops[index](image, magnitude / 10, rng)
+  return image
+
+
+def _lookup(image: Image, table: Table) -> Image:
+  """Replaces values, by one table or by one for each channel."""
+  if table.ndim == 2:
+    table = table[:, None]
+  return cv2.LUT(image, table).reshape(image.shape)
+
+
+def _histograms(image: Image) -> np.ndarray:
+  """Returns how often each value is in each channel, [256, C]."""
+  counts = [
+    cv2.calcHist([image], [c], None, [256], [0, 256]).ravel()
+    for c in range(image.shape[-1])
+  ]
+  return np.stack(counts, axis=-1).astype(np.int64)
+
+
+def autocontrast(image: Image) -> Image:
+  """Stretches each channel to 0 ... 255."""
+  low = image.min(axis=(0, 1)).astype(np.float64)
+  high = image.max(axis=(0, 1)).astype(np.float64)
+  is_flat = high <= low
+  scale = 255 / np.where(is_flat, 1, high - low)
+  table = np.clip((_VALUES[:, None] - low) * scale, 0, 255)
+  table = np.where(is_flat, _VALUES[:, None], table)
+  # Rounding guards against 254.999..., which the reference has in places.
+  return _lookup(image, np.floor(table + 1e-6).astype(np.uint8))
+
+
+def equalize(image: Image) -> Image:
+  """Makes the histogram of each channel as flat as can be."""
+  counts = _histograms(image)
+  last = 255 - np.argmax(counts[::-1] > 0, axis=0)
+  step = (counts.sum(axis=0) - counts[last, range(counts.shape[1])]) // 255
+  before = np.cumsum(counts, axis=0) - counts
+  table = (before + step // 2) // np.maximum(step, 1)
+  table = np.where(step > 0, np.clip(table, 0, 255), _VALUES[:, None])
+  return _lookup(image, table.astype(np.uint8))
+
+
+def invert(image: Image) -> Image:
+  """Makes negatives."""
+  return 255 - image
+
+
+def posterize(image: Image, bits: int) -> Image:
+  """Keeps the highest bits, at least one."""
+  return image & np.uint8(256 - (1 << (8 - min(max(bits, 1), 8))))
+
+
+def solarize(image: Image, threshold: int) -> Image:
+  """Inverts what is not below the threshold."""
+  table = np.where(threshold > _VALUES, _VALUES, 255 - _VALUES)
+  return _lookup(image, table.astype(np.uint8))
+
+
+def solarize_add(image: Image, addition: int) -> Image:
+  """Brightens what is below 128."""
+  table = np.where(_VALUES < 128, _VALUES + addition, _VALUES)
+  return _lookup(image, np.clip(table, 0, 255).astype(np.uint8))
+
+
+def _blend(start: Image, image: Image, factor: int | float) -> Image:
+  """From `start` (0) to `image` (1) and beyond."""
+  blended = cv2.addWeighted(image, factor, start, 1 - factor, 0)
+  return blended.reshape(image.shape)
+
+
+def _grey(image: Image) -> UInt8[np.ndarray, 'H W 1']:
+  if image.shape[-1] == 1:
+    return image
+  return cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[..., None]
+
+
+def color(image: Image, factor: int | float) -> Image:
+  """Changes the saturation; 0 is grey."""
+  grey = np.ascontiguousarray(np.broadcast_to(_grey(image), image.shape))
+  return _blend(grey, image, factor)
+
+
+def contrast(image: Image, factor: int | float) -> Image:
+  """Changes the contrast; 0 is the mean of the grey image."""
+  mean = np.full_like(image, round(float(_grey(image).mean())))
+  return _blend(mean, image, factor)
+
+
+def brightness(image: Image, factor: int | float) -> Image:
+  """Changes the brightness; 0 is black."""
+  return _blend(np.zeros_like(image), image, factor)
+
+
+def sharpness(image: Image, factor: int | float) -> Image:
+  """Smooths (0) or sharpens (over 1), but for the border."""
+  smooth = image.copy()
+  filtered = cv2.filter2D(image, -1, _SMOOTH).reshape(image.shape)
+  smooth[1:-1, 1:-1] = filtered[1:-1, 1:-1]
+  return _blend(smooth, image, factor)
+
+
+def warp(image: Image, matrix: ArrayLike) -> Image:
+  """Takes each pixel from where a matrix [2, 3] maps its (x, y, 1)."""
+  height, width, channels = image.shape
+  warped = cv2.warpAffine(
+    image,
+    np.asarray(matrix, np.float64),
+    (width, height),
+    flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP,
+    borderValue=(_GREY,) * channels,
+  )
+  return warped.reshape(image.shape)
+
+
+def rotate(image: Image, degrees: int | float) -> Image:
+  """Rotates about the centre, clockwise."""
+  height, width = image.shape[:2]
+  centre = ((width - 1) / 2, (height - 1) / 2)
+  return warp(image, cv2.getRotationMatrix2D(centre, degrees, 1.0))
+
+
+def shear_x(image: Image, shear: int | float) -> Image:
+  """Moves rows, the further the lower they are."""
+  return warp(image, np.array([[1, shear, 0], [0, 1, 0]]))
+
+
+def shear_y(image: Image, shear: int | float) -> Image:
+  """Moves columns, the further the more they are to the right."""
+  return warp(image, np.array([[1, 0, 0], [shear, 1, 0]]))
+
+
+def translate(image: Image, x: int | float, y: int | float) -> Image:
+  """Moves by so many pixels."""
+  return warp(image, np.array([[1, 0, -x], [0, 1, -y]]))
+
+
+def cutout(image: Image, part: int | float, rng: np.random.Generator) -> Image:
+  """Makes a rectangle grey that reaches `part` of the sides from its centre."""
+  image = image.copy()
+  slices = []
+  for side in image.shape[:2]:
+    centre, reach = int(rng.integers(side)), int(part * side)
+    slices.append(slice(max(centre - reach, 0), centre + reach))
+  image[tuple(slices)] = _GREY
+  return image
+
+
+def _signed(value: int | float, rng: np.random.Generator) -> int | float:
+  return value if rng.random() < 0.5 else -value
+
+
+def _enhance(level: int | float) -> float:
+  return 1.8 * level + 0.1
+
+
+# Of the image, the magnitude in units of 10, and a generator. At 0 they are not
+# nothing. The threshold of `solarize` is computed in uint8 there: at 10 and at
+# 20 it is 0 again. `posterize` keeps more bits the larger the magnitude is.
+OPS: dict[str, Callable[[Image, float, np.random.Generator], Image]] = {
+  'autocontrast': lambda x, level, rng: autocontrast(x),
+  'equalize': lambda x, level, rng: equalize(x),
+  'invert': lambda x, level, rng: invert(x),
+  'rotate': lambda x, level, rng: rotate(x, _signed(30 * level, rng)),
+  'posterize': lambda x, level, rng: posterize(x, int(4 * level)),
+  'solarize': lambda x, level, rng: solarize(x, int(256 * level) % 256),
+  'color': lambda x, level, rng: color(x, _enhance(level)),
+  'contrast': lambda x, level, rng: contrast(x, _enhance(level)),
+  'brightness': lambda x, level, rng: brightness(x, _enhance(level)),
+  'sharpness': lambda x, level, rng: sharpness(x, _enhance(level)),
+  'shear_x': lambda x, level, rng: shear_x(x, _signed(0.3 * level, rng)),
+  'shear_y': lambda x, level, rng: shear_y(x, _signed(0.3 * level, rng)),
+  'translate_x': lambda x, level, rng: translate(
+    x, _signed(_TRANSLATE * level * x.shape[1], rng), 0
+  ),
+  'translate_y': lambda x, level, rng: translate(
+    x, 0, _signed(_TRANSLATE * level * x.shape[0], rng)
+  ),
+  'cutout': lambda x, level, rng: cutout(x, _CUTOUT * level, rng),
+  'solarize_add': lambda x, level, rng: solarize_add(x, int(110 * level)),
+}
