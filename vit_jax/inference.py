@@ -16,7 +16,7 @@ _ROUNDED = re.compile(
 )
 
 # Images of which the activations stay in the caches of a processor.
-_CHUNK = 8
+_CHUNK = 4
 
 
 def cast_weights(params: Any, dtype: Any) -> Any:
@@ -62,8 +62,7 @@ def apply(
 
 
 def _chunk_size(batch_size: int) -> int:
-  """Returns the largest divisor that is a good chunk, or the whole batch."""
+  """Returns how many images are computed at once; it divides the batch."""
   if jax.default_backend() != 'cpu' or jax.device_count() > 1:
     return batch_size
-  divisors = (n for n in range(_CHUNK, 3, -1) if batch_size % n == 0)
-  return next(divisors, batch_size)
+  return batch_size if batch_size % _CHUNK else _CHUNK
