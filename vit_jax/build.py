@@ -28,6 +28,7 @@ from vit_jax.data import augment
 from vit_jax.data import mixing
 from vit_jax.data import pipeline
 from vit_jax.data import sources
+from vit_jax.data import subsets
 from vit_jax.data import transforms
 from vit_jax.models import blocks
 
@@ -81,6 +82,10 @@ def _decoded(
       f'config.pp.channels is {channels}: only image files can be read so;'
       f' {config.dataset} has {source.image_shape[-1]} channels.'
     )
+  if train and config.pp.shots:
+    source = subsets.few_shots(source, config.pp.shots)
+  if train and config.pp.balance_classes:
+    source = subsets.balanced(source)
   return pipeline.Decoded(
     source,
     exif=config.pp.exif,

@@ -28,6 +28,10 @@ def get_config() -> ml_collections.ConfigDict:
   # Splits, in TFDS notation: 'train[:98%]', 'train+validation[:50%]'.
   pp.train = 'train'
   pp.test = 'test'
+  # Train on so many images of each class of `train` alone; None: on all.
+  pp.shots = placeholder(int)
+  # Train on each class as often as on the largest one.
+  pp.balance_classes = False
   # Size of the model's input in pixels: an integer or (height, width).
   pp.crop = placeholder(object)
   # None: training crops a random area of each image. An integer: it resizes
@@ -102,6 +106,10 @@ def validate(pp: ml_collections.ConfigDict) -> None:
     )
   _validate_windows(pp, crop)
   _validate_augmentation(pp)
+  if pp.shots is not None and pp.shots < 1:
+    raise errors.UserError(
+      f'config.pp.shots is {pp.shots}, must be at least 1 image of each class.'
+    )
   if pp.channels not in (None, 1, 3):
     raise errors.UserError(
       f'config.pp.channels is {pp.channels}, must be 1 (grey) or 3 (RGB).'

@@ -7,6 +7,8 @@ import pathlib
 import re
 from typing import Any
 
+import numpy as np
+
 from vit_jax import errors
 from vit_jax.data import splits as splits_lib
 
@@ -31,6 +33,10 @@ class FileSource:
   def __getitem__(self, index: int) -> dict[str, Any]:
     path, label = self._files[index]
     return {'image': read_bytes(path), 'label': label, 'name': path}
+
+  def labels(self) -> np.ndarray:
+    """Returns those of all images, int [N]."""
+    return np.array([label for _, label in self._files], int)
 
 
 def read_bytes(path: str) -> bytes:

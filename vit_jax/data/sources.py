@@ -32,6 +32,13 @@ class Source(Protocol):
   def __getitem__(self, index: int) -> dict[str, Any]: ...
 
 
+@runtime_checkable
+class LabelledSource(Source, Protocol):
+  """A source of which all labels can be had at once."""
+
+  def labels(self) -> np.ndarray: ...
+
+
 class ArraySource:
   """Images in memory."""
 
@@ -51,6 +58,10 @@ class ArraySource:
       'label': int(self._labels[index]),
       'name': f'image {index}',
     }
+
+  def labels(self) -> np.ndarray:
+    """Returns those of all images, int [N]."""
+    return np.asarray(self._labels, int)
 
 
 class TfdsSource:
@@ -82,10 +93,14 @@ class TfdsSource:
       'name': f'{self._name}, record {index}',
     }
 
+  def labels(self) -> np.ndarray:
+    """Returns those of all images, int [N]; reads the whole split."""
+    return np.array([int(record['label']) for record in self._records])
+
 
 def get_source(
   dataset: str, split: str, *, data_dir: str | None = None
-) -> Source:
+) -> LabelledSource:
   """Returns a split of a data set.
 
   Args:
