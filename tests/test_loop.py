@@ -6,6 +6,7 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from configs import tiny
@@ -15,6 +16,7 @@ from vit_jax import loop
 from vit_jax import metrics
 from vit_jax import profiler
 from vit_jax import sharding
+from vit_jax import stages
 from vit_jax import state as state_lib
 from vit_jax import train
 from vit_jax.configs import common
@@ -30,17 +32,26 @@ def run(tmp_path, step=None, accuracies=(), **settings):
   def count(state, batch, key):
     return state.replace(step=state.step + 1), {'train_loss': jnp.array(1.0)}
 
-  parts = loop.Parts(
+  state = state_lib.TrainState(jnp.array(0), {'w': jnp.ones(3)}, ())
+  stage = stages.Stage(
+    before=0,
+    last=config.total_steps,
+    like=state,
     step=step or count,
+    tx=optax.identity(),
+    schedule=lambda step: 0.1,
+    freeze=(),
+  )
+  parts = loop.Parts(
+    stages=[stage],
+    jit_step=lambda stage: stage.step,
     eval_fn=lambda params: {'accuracy_test': next(accuracies)},
     batches=itertools.repeat({}),
-    schedule=lambda step: 0.1,
     saver=state_lib.Saver(tmp_path, keep=1),
     writer=metrics.Writer(tmp_path, 1),
     progress=metrics.Progress(0, 20, 8, 1e9, None),
     profile=profiler.Profile(config.profile_steps, tmp_path / 'profile'),
   )
-  state = state_lib.TrainState(jnp.array(0), {'w': jnp.ones(3)}, ())
   return loop.run(config, state, parts)
 
 

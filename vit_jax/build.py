@@ -1,6 +1,6 @@
 """From a config to what training and evaluation share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 from typing import Any
 
@@ -148,6 +148,20 @@ def data(
       'prefetch': config.prefetch,
     },
   )
+
+
+def eval_batches(
+  data: Data, mesh: jax.sharding.Mesh, batch_size: int
+) -> Iterator[dict[str, jax.Array]]:
+  """Yields the test split, each host its part of every batch."""
+  parts = pipeline.eval_batches(
+    data.test,
+    data.eval_transform,
+    batch_size=batch_size,
+    shard=sharding.data_shard(mesh, batch_size),
+    **data.loader,
+  )
+  return sharding.put_batches(parts, mesh, batch_size)
 
 
 def _check_channels(config: ml_collections.ConfigDict, channels: int) -> None:

@@ -222,7 +222,7 @@ def run_evaluation(
 ) -> dict[str, int | float]:
   """Returns the metrics of `retrieval.retrieval`, all test images once."""
   parts = []
-  for batch in evaluate_lib.batches(data, mesh, batch_size):
+  for batch in build.eval_batches(data, mesh, batch_size):
     rows, out = embed(params, batch)
     parts.append(rows)
   rows = {

@@ -1,6 +1,6 @@
 """Top-1, top-5 and loss, every example counted once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 import functools
 import json
 from typing import Any
@@ -18,11 +18,11 @@ from vit_jax import defaults
 from vit_jax import errors
 from vit_jax import inference
 from vit_jax import losses
+from vit_jax import probes
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import storage
 from vit_jax.configs import validate
-from vit_jax.data import pipeline
 
 Batch = dict[str, Array]
 EvalStep = Callable[[Any, Batch], dict[str, Array]]
@@ -89,12 +89,14 @@ def make_eval_fn(
   data: build.Data,
   mesh: jax.sharding.Mesh,
 ) -> EvalFn:
-  """Returns `run` of a config: parameters to metrics."""
+  """Returns `run` and the probes of a config: parameters to metrics."""
   step_fn = make_eval_step(config, model, data, mesh)
+  probe = probes.make(config, data, mesh)
 
   def eval_fn(params: Any) -> dict[str, int | float]:
     params = inference.cast_weights(params, config.dtype)
-    return run(step_fn, params, data, mesh, config.batch_eval)
+    metrics = run(step_fn, params, data, mesh, config.batch_eval)
+    return metrics | probe(params)
 
   return eval_fn
 
@@ -127,7 +129,7 @@ def run(
     batch_size: over all devices.
   """
   totals = None
-  for batch in batches(data, mesh, batch_size):
+  for batch in build.eval_batches(data, mesh, batch_size):
     sums = step_fn(params, batch)
     # Summed on the device: fetching would stop the next step from starting.
     totals = jax.tree.map(jnp.add, totals, sums) if totals else sums
@@ -149,20 +151,6 @@ def examples_and_skipped(data: build.Data, count: int) -> dict[str, int]:
   if skipped:
     logging.warning('%d test images were skipped.', skipped)
   return {'examples_test': count, 'skipped_test': skipped}
-
-
-def batches(
-  data: build.Data, mesh: jax.sharding.Mesh, batch_size: int
-) -> Iterator[Batch]:
-  """Yields the test split, each host its part of every batch."""
-  parts = pipeline.eval_batches(
-    data.test,
-    data.eval_transform,
-    batch_size=batch_size,
-    shard=sharding.data_shard(mesh, batch_size),
-    **data.loader,
-  )
-  return sharding.put_batches(parts, mesh, batch_size)
 
 
 def evaluate(

@@ -156,6 +156,9 @@ def _add_events(config: ml_collections.ConfigDict) -> None:
   # last step too.
   config.progress_every = 10
   config.eval_every = 100
+  # What is evaluated besides, of the features before the head: '10shot' (any
+  # number), 'knn', 'linear'. See `vit_jax.probes`; each fits a classifier.
+  config.evaluators = ()
   config.checkpoint_every = 1_000
   # (first, last) steps of which a trace is written to workdir/profile; () none.
   config.profile_steps = ()
@@ -244,7 +247,7 @@ def with_sweep(
     holdout: split that the best rate is chosen on.
     seeds: of the final runs.
   """
-  config = ml_collections.ConfigDict(config)
+  config = ml_collections.ConfigDict(config).unlock()
   config.trainer = 'sweep'
   config.sweep = ml_collections.ConfigDict(
     {

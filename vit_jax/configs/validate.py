@@ -33,6 +33,7 @@ _NOT_OF_LIT = (
   'head_bias_init',
   'remat',
   'scan_layers',
+  'evaluators',
 )
 
 _MIXER_SIZES = (
@@ -72,6 +73,8 @@ _RANGES = {  # Smallest and largest that make sense, both included.
   'prefetch': (1, 1024),
 }
 
+EVALUATOR = re.compile(r'([1-9]\d*)shot|knn|linear')
+
 _SPLIT = re.compile(r'\w+(\[[^\[\]]*\])?(\+\w+(\[[^\[\]]*\])?)*')
 
 
@@ -96,6 +99,12 @@ def validate(config: ml_collections.ConfigDict) -> None:
       raise errors.UserError(f'config.{name} must be set: --config.{name}=...')
     _check_range(f'config.{name}', value, low, high)
   _validate_steps(config)
+  for name in config.evaluators:
+    if not EVALUATOR.fullmatch(name):
+      raise errors.UserError(
+        f"config.evaluators has {name!r}, must be of 'knn', 'linear', '10shot' or"
+        f' another number of shots.'
+      )
   _validate_images(config)
   _validate_model(config)
 

@@ -1,0 +1,61 @@
+"""A few images of each class, and each class as often."""
+
+from conftest import make_image_folder
+import numpy as np
+import pytest
+
+from configs import tiny
+from vit_jax import build
+from vit_jax import errors
+from vit_jax.configs import common
+from vit_jax.data import sources
+from vit_jax.data import subsets
+
+
+def unbalanced():
+  labels = np.array([0, 1, 1, 0, 2, 1, 1, 1])
+  images = np.arange(8, dtype=np.uint8).reshape(8, 1, 1, 1)
+  return sources.ArraySource(images, labels, ['a', 'b', 'c'])
+
+
+def contents(source):
+  return [
+    (int(source[i]['image'].squeeze()), source[i]['label'])
+    for i in range(len(source))
+  ]
+
+
+def test_few_shots_are_the_first_of_each_class():
+  few = subsets.few_shots(unbalanced(), 1)
+  assert contents(few) == [(0, 0), (1, 1), (4, 2)]
+  assert few.labels().tolist() == [0, 1, 2]
+  with pytest.raises(errors.UserError, match=r"shots is 2, .* 'c' has only 1"):
+    subsets.few_shots(unbalanced(), 2)
+
+
+def test_balanced_classes_are_as_often():
+  balanced = subsets.balanced(unbalanced())
+  assert np.bincount(balanced.labels()).tolist() == [5, 5, 5]
+  assert {x for x, _ in contents(balanced)} == set(range(8))
+  few = subsets.few_shots(balanced, 3)
+  assert np.bincount(few.labels()).tolist() == [3, 3, 3]
+  nothing = subsets.Subset(unbalanced(), np.array([0, 1]))
+  with pytest.raises(errors.UserError, match="'c' has no training images"):
+    subsets.balanced(nothing)
+
+
+def test_settings_of_folders(tmp_path):
+  folder = make_image_folder(tmp_path / 'images')
+  config = tiny.get_config(str(folder)).unlock()
+  config.pp.train = 'train[:75%]'
+  config.pp.shots = 2
+  data = build.data(common.with_defaults(config))
+  assert np.bincount(data.train.source.labels()).tolist() == [2, 2, 2]
+  whole = len(
+    build.data(common.with_defaults(tiny.get_config(str(folder)))).test
+  )
+  assert len(data.test) == whole
+  config.pp.shots = None
+  config.pp.balance_classes = True
+  labels = build.data(common.with_defaults(config)).train.source.labels()
+  assert len(set(np.bincount(labels))) == 1
