@@ -26,6 +26,10 @@ ARGUMENTS = {
   'sweep': 'b16,oxford_flowers102',
   'pretrain_mini': '/path/to/tiny_imagenet',
   'imagenette_scratch': '/path/to/imagenette',
+  'pretrain': 'b16,imagenet2012',
+  'pretrain_augreg': 's16,imagenet2012',
+  'tiny_imagenet': 'ours,/path/to/tiny_imagenet',
+  'tiny_imagenet_transfer': '/path/to/tiny_imagenet',
 }
 
 
@@ -362,4 +366,46 @@ def test_values_out_of_range_are_refused(name, value, message):
       node = node[parent]
     node[last] = value
   with pytest.raises(errors.UserError, match=message):
+    validate.validate(config)
+
+
+def test_pretraining_as_published():
+  _, imagenet = load('pretrain')
+  _, other = load('pretrain', 'l16,/path/to/imagenet21k')
+  got = [
+    (c.total_epochs, c.base_lr, c.decay_type, c.weight_decay)
+    for c in (imagenet, other)
+  ]
+  assert got == [(300.0, 0.003, 'cosine', 0.3), (90.0, 0.001, 'linear', 0.03)]
+  for config in (imagenet, other):
+    assert (config.batch, config.warmup_steps) == (4096, 10_000)
+    assert config.model.transformer.dropout_rate == 0.1
+  _, config = load('pretrain_augreg', 'ti16,/path')
+  assert config.pp.augmentation == 'light1'
+  _, config = load('sweep', 'l16,imagenet2012')
+  assert config.sweep.base_lr == (0.003, 0.01, 0.03, 0.06)
+  assert (config.sweep.train, config.sweep.holdout, config.total_steps) == (
+    'train[:99%]',
+    'train[99%:]',
+    20_000,
+  )
+
+
+@pytest.mark.parametrize('variant', ['b16', 'wide', 'decay', 'narrow'])
+def test_variants_of_tiny_imagenet(variant):
+  _, config = load('tiny_imagenet', f'{variant},/path')
+  validate.validate(config)
+  assert (config.pp.crop, config.pp.resize) == (224, 256)
+  with pytest.raises(ValueError, match='needs one of b16'):
+    load('tiny_imagenet', variant)
+
+
+def test_fixed_positions_are_of_vits():
+  _, config = load('digits')
+  config = config.copy_and_resolve_references().unlock()
+  config.posemb = 'sincos2d'
+  validate.validate(config)
+  config.model = models.get_model_config('mixer_b16')
+  config.pp.crop = 32
+  with pytest.raises(errors.UserError, match='posemb .* only a ViT'):
     validate.validate(config)

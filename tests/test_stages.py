@@ -83,7 +83,7 @@ def test_learning_rates_are_those_of_the_stage(finished):
   np.testing.assert_allclose(rates[5:], [0.005, 0.01, 0.005], atol=1e-6)
 
 
-@pytest.mark.parametrize('step', [2, 4, 6])
+@pytest.mark.parametrize('step', [4, 6])
 def test_a_run_goes_on_from_any_stage(finished, tmp_path, monkeypatch, step):
   folder, _, want = finished
 

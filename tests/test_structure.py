@@ -48,6 +48,7 @@ LEVELS = (
   ('data.captions',),
   ('sharding',),
   ('models.resnet', 'models.bert', 'models.layers', 'models.blocks'),
+  ('models.positions',),
   ('models.vit', 'models.mixer'),
   ('models.lit',),
   ('models',),

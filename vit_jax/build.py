@@ -31,6 +31,7 @@ from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.data import transforms
 from vit_jax.models import blocks
+from vit_jax.models import positions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,10 +249,31 @@ def initial_params(
     weights: None for random ones.
   """
   if weights is None:
-    return models.init_params(module, image_shape, config.seed)
+    params = models.init_params(module, image_shape, config.seed)
+    if config.posemb == 'sincos2d':
+      _fix_positions(config, params, image_shape)
+    return params
   shapes = jax.eval_shape(blocks.unstack, shapes)
   params = _pretrained_params(config, shapes, image_shape, weights)
   return blocks.stack(params) if config.scan_layers else params
+
+
+def _fix_positions(
+  config: ml_collections.ConfigDict,
+  params: dict[str, Any],
+  image_shape: tuple[int, int, int],
+) -> None:
+  """Replaces random position embeddings; that of the class token becomes 0."""
+  grid = model_configs.patch_grid(
+    image_shape[:2],
+    tuple(config.model.patches.size),
+    config.model.get('resnet'),
+  )
+  embeddings = positions.sincos2d(grid, config.model.hidden_size)
+  tokens = ((int('cls' in params), 0), (0, 0))
+  params['Transformer']['posembed_input'] = {
+    'pos_embedding': jnp.asarray(np.pad(embeddings, tokens)[None])
+  }
 
 
 def _pretrained_params(

@@ -71,7 +71,15 @@ def classification(
   loss_fn = update.make_loss_fn(
     model, data.preprocess.train, config.loss, config.label_smoothing, data.mix
   )
-  stages = stages_lib.make(config, model, loss_fn, data.image_shape, mesh)
+  is_fixed = config.posemb == 'sincos2d'
+  stages = stages_lib.make(
+    config,
+    model,
+    loss_fn,
+    data.image_shape,
+    mesh,
+    locked=('Transformer/posembed_input/',) if is_fixed else (),
+  )
   shapes = stages[0].like.params
   return Task(
     data=data,

@@ -66,7 +66,9 @@ def _add_model(config: ml_collections.ConfigDict) -> None:
   # approximation, as in the official models. PyTorch's differ.
   config.layer_norm_epsilon = placeholder(float)
   config.exact_gelu = placeholder(bool)
-  # First value of the biases of the head.
+  # Position embeddings: 'learn', or 'sincos2d', fixed (arXiv:2205.01580).
+  config.posemb = 'learn'
+  # First value of the biases of the head; -log(classes) suits sigmoid losses.
   config.head_bias_init = 0.0
 
 

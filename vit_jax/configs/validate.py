@@ -20,6 +20,7 @@ _CHOICES = {
   'optimizer': ('sgd', 'adamw', 'lamb', 'adafactor'),
   'optim_dtype': ('bfloat16', 'float32'),
   'weight_decay_on': ('kernels', 'all'),
+  'posemb': ('learn', 'sincos2d'),
   'loss': ('softmax', 'sigmoid'),
   'on_bad_image': ('raise', 'skip'),
   'adapt_channels': ('', 'sum', 'repeat'),
@@ -196,6 +197,12 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
   if len(patch) != 2 or min(patch) < 1:
     raise errors.UserError(
       f'{name}.patches.size is {patch}, must be (height, width) in pixels.'
+    )
+  has_positions = name == 'config.model' and model.get('transformer')
+  if config.posemb != 'learn' and not has_positions:
+    raise errors.UserError(
+      f'config.posemb is {config.posemb!r}, but only a ViT has positions that can'
+      f' be fixed, not {config.model.model_name}.'
     )
   if 'tokens_mlp_dim' in model:
     for size in _MIXER_SIZES:

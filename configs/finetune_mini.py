@@ -1,0 +1,39 @@
+"""Fine-tunes the small checkpoint that comes with this repository.
+
+python -m vit_jax.main --config=configs/finetune_mini.py --workdir=/tmp/digits
+
+On the digits of scikit-learn, or on another data set, of which one label in ten does:
+--config=configs/finetune_mini.py:cifar10 --config.pp.train='train[:10%]'. With
+--config.pretrained='' it starts from random weights instead.
+"""
+
+import ml_collections
+
+from vit_jax.configs import common
+from vit_jax.configs import models
+
+
+def get_config(dataset: str = 'digits') -> ml_collections.ConfigDict:
+  config = common.with_dataset(common.get_config(), dataset)
+  config.model = models.get_model_config('ViT-Mini_4')
+  config.pretrained = 'ViT-Mini_4'
+  config.pp.train = 'train'
+  config.pp.crop = 32
+  config.pp.crop_area = (0.5, 1.0)
+  if dataset == 'digits':
+    config.pp.flip = False  # Mirrored digits are no digits.
+    config.adapt_channels = 'sum'  # They are grey.
+
+  config.dtype = 'bfloat16'
+  config.batch = 128
+  config.accum_steps = 1
+  config.total_epochs = 10.0
+  config.warmup_epochs = 1.0
+  config.optimizer = 'adamw'
+  config.optim_dtype = 'float32'
+  config.base_lr = 0.0005
+  config.weight_decay = 0.05
+  config.progress_every = 10
+  config.eval_every_epochs = 2.0
+  config.checkpoint_every_epochs = 2.0
+  return config

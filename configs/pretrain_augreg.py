@@ -1,0 +1,46 @@
+"""Pre-trains a ViT as in "How to train your ViT?" (arXiv:2106.10270).
+
+python -m vit_jax.main --config=configs/pretrain_augreg.py:s16,imagenet2012 \
+  --workdir=gs://BUCKET/s16
+
+300 epochs, Adam, batches of 4,096, a warm-up of 10,000 steps, a rate of 0.001 that
+decays by a cosine, weight decay 0.1, gradients of norm 1 at most, evaluation in the
+middle 224 of 256 px. The amount of augmentation is what suits the model on ImageNet
+(Fig. 4); --config.pp.augmentation=light1 takes another. With regularisation:
+--config.model.transformer.dropout_rate=0.1 --config.stochastic_depth_rate=0.1.
+
+For ImageNet-21k, in a folder: --config.loss=sigmoid --config.head_bias_init=-9.99, and
+less augmentation: none for S/32, light1 for S/16, light2 for B.
+Untried at full length here: it takes an accelerator for days.
+"""
+
+import ml_collections
+
+from vit_jax.configs import common
+from vit_jax.configs import models
+
+_AUGMENTATION = {'ViT-Ti_16': 'light1', 'ViT-S_32': 'light2'}
+
+
+def get_config(model_dataset: str) -> ml_collections.ConfigDict:
+  if ',' not in model_dataset:
+    raise ValueError(
+      f'configs/pretrain_augreg.py needs a model and a data set,'
+      f' pretrain_augreg.py:s16,imagenet2012 say, not {model_dataset!r}.'
+    )
+  model, dataset = model_dataset.split(',', 1)
+  config = common.with_dataset(common.get_config(), dataset)
+  config.model = models.get_model_config(model)
+  config.pp.crop = 224
+  config.pp.resize_test = 256
+  config.pp.augmentation = _AUGMENTATION.get(config.model.model_name, 'medium2')
+
+  config.batch = 4096
+  config.accum_steps = 1
+  config.total_epochs = 300.0
+  config.warmup_steps = 10_000
+  config.optimizer = 'adamw'
+  config.base_lr = 0.001
+  config.weight_decay = 0.1
+  config.eval_every = 5_000
+  return config

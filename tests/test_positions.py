@@ -1,0 +1,48 @@
+"""Fixed position embeddings: their values, and that they stay."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from configs import tiny
+from vit_jax import freeze
+from vit_jax import sharding
+from vit_jax import train
+from vit_jax.configs import common
+from vit_jax.models import positions
+
+
+def test_sines_and_cosines_of_both_coordinates():
+  got = positions.sincos2d((3, 5), 16)
+  assert got.shape == (15, 16)
+  for row in range(3):
+    for column in range(5):
+      want = [
+        f(place / 10_000 ** (i / 3))
+        for place in (column, row)
+        for f in (math.sin, math.cos)
+        for i in range(4)
+      ]
+      np.testing.assert_allclose(got[row * 5 + column], want, atol=1e-6)
+  with pytest.raises(ValueError, match='width is 18'):
+    positions.sincos2d((3, 5), 18)
+
+
+def test_they_are_set_and_not_trained(image_folder):
+  config = tiny.get_config(str(image_folder))
+  config.posemb = 'sincos2d'
+  task = train.classification(
+    common.with_defaults(config), sharding.make_mesh()
+  )
+  params = task.initial_params(None)
+  embeddings = params['Transformer']['posembed_input']['pos_embedding'][0]
+  assert not np.any(embeddings[0])  # Of the class token.
+  np.testing.assert_array_equal(embeddings[1:], positions.sincos2d((2, 3), 16))
+  trained, frozen = freeze.split(params, task.stages[0].freeze)
+  assert set(frozen) == {'Transformer'}
+  assert jax.tree.map(np.shape, frozen['Transformer']) == {
+    'posembed_input': {'pos_embedding': (1, 7, 16)}
+  }
+  assert 'posembed_input' not in trained['Transformer']

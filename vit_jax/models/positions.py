@@ -1,0 +1,28 @@
+"""Position embeddings that are not learned."""
+
+from jaxtyping import Float
+import numpy as np
+
+_TEMPERATURE = 10_000
+
+
+def sincos2d(grid: tuple[int, int], width: int) -> Float[np.ndarray, 'N D']:
+  """Returns sines and cosines of both coordinates, a quarter of the width each.
+
+  As in arXiv:2205.01580, after MoCo v3 (arXiv:2104.02057).
+
+  Args:
+    grid: patches, (rows, columns).
+    width: of the embeddings, a multiple of 4.
+
+  Raises:
+    ValueError: if it is not.
+  """
+  if width % 4 or width < 8:
+    raise ValueError(
+      f'The width is {width}, must be a multiple of 4, from 8 on.'
+    )
+  frequencies = _TEMPERATURE ** -np.linspace(0, 1, width // 4)
+  y, x = np.mgrid[: grid[0], : grid[1]].reshape(2, -1, 1) * frequencies
+  embeddings = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], 1)
+  return embeddings.astype(np.float32)
