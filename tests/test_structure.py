@@ -78,7 +78,8 @@ LEVELS = (
   ('train',),
   ('contrastive',),
   ('main', 'ahead'),
-  ('fit', 'sweep'),
+  ('fit', 'sweep', 'record_result'),
+  ('check_result',),
   ('plan_table',),
   ('plan',),
 )

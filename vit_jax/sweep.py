@@ -67,12 +67,11 @@ def sweep(config: ml_collections.ConfigDict, workdir: str) -> dict[str, Any]:
   result = {'trials': trials, 'best_base_lr': best, 'test': finals}
   if jax.process_index() == 0:
     files.write_json(result, root / 'sweep.json')
-    plot.curve(
+    line = [trial['base_lr'] for trial in ended], [t['accuracy'] for t in ended]
+    plot.curves(
       root / 'sweep.png',
-      [trial['base_lr'] for trial in ended],
-      [trial['accuracy'] for trial in ended],
+      {'accuracy on held-out images': {'': line}},
       x='base_lr',
-      y='accuracy on held-out images',
       log_x=True,
     )
     print(table(result))

@@ -12,6 +12,7 @@ import zlib
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 
@@ -48,14 +49,14 @@ _NPZ_ERRORS = (
 
 
 def read_npz(path: pathlib.Path) -> Arrays:
-  """Reads the arrays of an `.npz`.
+  """Reads the arrays of an `.npz`, those of numbers with a point in float32.
 
   Raises:
     errors.UserError: if it is cut, or something else; the message says what.
   """
   try:
     with np.load(path, allow_pickle=False) as arrays:
-      return {name: _as_array(arrays[name]) for name in arrays.files}
+      return {n: _as_float32(_as_array(arrays[n])) for n in arrays.files}
   except _NPZ_ERRORS as e:
     raise errors.UserError(
       f'{path} is not an .npz checkpoint: it is {what_it_is(path)}.'
@@ -67,12 +68,16 @@ def _as_array(array: np.ndarray) -> np.ndarray:
   return array.view(jnp.bfloat16) if array.dtype == 'V2' else array
 
 
-def write_npz(arrays: Mapping[str, Any], path: os.PathLike | str) -> None:
-  """Writes float32 arrays, whole or not at all."""
+def write_npz(
+  arrays: Mapping[str, Any],
+  path: os.PathLike | str,
+  dtype: npt.DTypeLike = np.float32,
+) -> None:
+  """Writes arrays of one dtype, whole or not at all."""
   path = pathlib.Path(path)
   temporary = path.with_name(path.name + '.tmp')
   with open(temporary, 'wb') as f:
-    np.savez(f, **{k: np.asarray(v, np.float32) for k, v in arrays.items()})
+    np.savez(f, **{k: np.asarray(v, dtype) for k, v in arrays.items()})
     f.flush()
     os.fsync(f.fileno())
   os.replace(temporary, path)

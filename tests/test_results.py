@@ -1,0 +1,93 @@
+"""A recorded result says what was measured, and can be measured again."""
+
+import json
+import shutil
+
+from conftest import make_image_folder
+import cv2
+import numpy as np
+import pytest
+
+from configs import tiny
+from vit_jax import check_result
+from vit_jax import checkpoint
+from vit_jax import errors
+from vit_jax import record_result
+from vit_jax import train
+
+HOW = {'command': 'x', 'hardware': '2 cores', 'hours': 0.1, 'commit': 'abc'}
+
+
+@pytest.fixture(scope='module')
+def recorded(tmp_path_factory):
+  """(images, workdir, result folder) of a run with an average."""
+  root = tmp_path_factory.mktemp('results')
+  folder = make_image_folder(root / 'colours')
+  config = tiny.get_config(str(folder))
+  config.update({'total_steps': 8, 'eval_every': 4, 'ema_decay': 0.5})
+  (root / 'run').mkdir()
+  train.train_and_evaluate(config, str(root / 'run'))
+  record_result.record(root / 'run', root / 'result', HOW)
+  return folder, root / 'run', root / 'result'
+
+
+def test_what_is_recorded(recorded):
+  folder, workdir, output = recorded
+  result = json.loads((output / 'result.json').read_text())
+  assert {name: result[name] for name in HOW} == HOW
+  rows = (workdir / 'metrics.jsonl').read_text().splitlines()
+  last = json.loads(rows[-1])
+  assert result['metrics']['loss_test'] == last['loss_test_ema']
+  assert result['metrics']['examples_test'] == 15
+  assert (output / 'metrics.jsonl').read_text().splitlines() == rows
+  for path in output.rglob('*.json*'):
+    assert str(folder.parent) not in path.read_text(), path
+  picture = cv2.imread(str(output / 'curve.png'))
+  assert picture.shape[1] > 1.5 * picture.shape[0]  # Two panels.
+  colours = np.unique(picture.reshape(-1, 3), axis=0)
+  assert len(colours) > 50
+
+
+def test_the_model_is_half_as_large_and_as_good(recorded):
+  _, workdir, output = recorded
+  size = (workdir / 'artifact_ema' / 'model.npz').stat().st_size
+  assert (output / 'model' / 'model.npz').stat().st_size < 0.75 * size
+  small = checkpoint.read(output / 'model').params
+  want = checkpoint.read(workdir / 'artifact_ema').params
+  kernel = small['head']['kernel']
+  assert kernel.dtype == np.float32
+  np.testing.assert_allclose(kernel, want['head']['kernel'], rtol=1e-3)
+  assert not np.array_equal(kernel, want['head']['kernel'])
+
+
+def test_checking(recorded, tmp_path):
+  folder, _, output = recorded
+  table = check_result.check(output, str(folder))
+  assert '| examples_test | 15 | 15 |' in table
+  shutil.copytree(output, tmp_path / 'wrong')
+  path = tmp_path / 'wrong' / 'result.json'
+  result = json.loads(path.read_text())
+  result['metrics']['accuracy_test'] -= 0.01
+  path.write_text(json.dumps(result))
+  with pytest.raises(errors.UserError, match='says .* of the test images of'):
+    check_result.check(tmp_path / 'wrong', str(folder))
+  make_image_folder(tmp_path / 'other')
+  for split in ('train', 'test'):
+    (tmp_path / 'other' / split / 'red').rename(
+      tmp_path / 'other' / split / 'rot'
+    )
+  with pytest.raises(
+    errors.UserError, match='has the classes blue, green, rot'
+  ):
+    check_result.check(output, str(tmp_path / 'other'))
+
+
+def test_what_is_no_result(recorded, tmp_path):
+  _, workdir, output = recorded
+  with pytest.raises(errors.UserError, match='exists'):
+    record_result.record(workdir, output, HOW)
+  with pytest.raises(errors.UserError, match='the run has not ended'):
+    record_result.record(tmp_path, tmp_path / 'new', HOW)
+  assert not (tmp_path / 'new').exists()
+  with pytest.raises(errors.UserError, match='is no result'):
+    check_result.check(tmp_path, None)

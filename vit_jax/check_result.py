@@ -1,0 +1,91 @@
+"""Evaluates the model of a result again and compares.
+
+python -m vit_jax.check_result results/imagenette --dataset=/path/to/imagenette
+
+Ends with 1 if the accuracy is another one, by more than half a percent: weights are
+kept in float16, and what the products are computed in may differ.
+"""
+
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+from absl import flags
+import ml_collections
+
+from vit_jax import artifact
+from vit_jax import build
+from vit_jax import cli
+from vit_jax import errors
+from vit_jax import evaluate
+from vit_jax import inference
+from vit_jax import record_result
+from vit_jax import sharding
+from vit_jax import state as state_lib
+from vit_jax import weights as weights_lib
+from vit_jax.interop import files
+
+_TOLERANCE = 0.005
+_COMPARED = (state_lib.BEST_METRIC, 'top5_test', 'loss_test', 'examples_test')
+
+
+def check(folder: pathlib.Path, dataset: str | None) -> str:
+  """Returns a Markdown table of what is recorded and what is measured.
+
+  Args:
+    folder: of `record_result`.
+    dataset: where the images are; None for the name that is recorded.
+
+  Raises:
+    errors.UserError: if the folder is not whole, or the accuracy is another.
+  """
+  result = files.read_json(folder / record_result.RESULT)
+  config = files.read_json(folder / 'config.json')
+  if not result or not config:
+    raise errors.UserError(
+      f'{folder} is no result: it has no {record_result.RESULT} and config.json.'
+      f' See python -m vit_jax.record_result.'
+    )
+  config['dataset'] = dataset or config['dataset']
+  weights = artifact.load(folder / record_result.MODEL)
+  now = _evaluate(ml_collections.ConfigDict(config), weights)
+  rows = ['| metric | recorded | now |', '| --- | --- | --- |']
+  for name in _COMPARED:
+    rows.append(f'| {name} | {result["metrics"][name]:.6g} | {now[name]:.6g} |')
+  table = '\n'.join(rows)
+  old, new = (
+    result['metrics'][state_lib.BEST_METRIC],
+    now[state_lib.BEST_METRIC],
+  )
+  if abs(old - new) > _TOLERANCE:
+    raise errors.UserError(
+      f'{folder} says {old:.2%} of the test images of {result["dataset"]}, those'
+      f' of {config["dataset"]} give {new:.2%}. Are they the same?\n{table}'
+    )
+  return table
+
+
+def _evaluate(
+  config: ml_collections.ConfigDict, weights: weights_lib.Weights
+) -> dict[str, Any]:
+  data, mesh = build.data(config), sharding.make_mesh()
+  if data.class_names != list(weights.class_names):
+    raise errors.UserError(
+      f'{config.dataset} has the classes {", ".join(data.class_names[:3])} ...,'
+      f' the model {", ".join(weights.class_names[:3])} ...'
+    )
+  module = weights.module()
+  step_fn = evaluate.make_eval_step(config, module, data, mesh)
+  params = inference.cast_weights(weights.params, config.dtype)
+  return evaluate.run(step_fn, params, data, mesh, config.batch_eval)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) != 2:
+    raise errors.UserError('Give one folder of results/, results/cifar10 say.')
+  print(check(pathlib.Path(argv[1]), flags.FLAGS.dataset))
+
+
+if __name__ == '__main__':
+  flags.DEFINE_string('dataset', None, 'Folder or name of the images.')
+  cli.run(main)
