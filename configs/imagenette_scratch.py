@@ -2,6 +2,11 @@
 
 python -m vit_jax.main --config=configs/imagenette_scratch.py:/path/to/imagenette \
   --workdir=/tmp/imagenette
+
+At 128 px and on a CPU; the result is in RESULTS.md. imagenette_scratch.py:FOLDER,224 is
+the published recipe, crops of at least 0.6 of the image at 224 px and the middle of 256
+px in evaluation: 64.4 %, or 36.8 % with --config.label_smoothing=0. How long it was
+trained and by which optimizer was not published; here it is as at 128 px.
 """
 
 import ml_collections
@@ -10,8 +15,14 @@ from vit_jax.configs import common
 from vit_jax.configs import models
 
 
-def get_config(dataset: str) -> ml_collections.ConfigDict:
-  config = common.with_dataset(common.get_config(), dataset)
+def get_config(folder_size: str) -> ml_collections.ConfigDict:
+  folder, _, size = folder_size.partition(',')
+  if size not in ('', '128', '224'):
+    raise ValueError(
+      f'configs/imagenette_scratch.py needs a folder, and 128 or 224, not'
+      f' {folder_size!r}.'
+    )
+  config = common.with_dataset(common.get_config(), folder)
   config.model = models.vit_config(
     'imagenette-scratch',
     hidden_size=256,
@@ -20,9 +31,13 @@ def get_config(dataset: str) -> ml_collections.ConfigDict:
     num_heads=4,
     patch_size=(16, 16),
   )
+  config.pp.color_jitter = (0.4, 0.4, 0.4, 0.1)
   config.pp.crop = 128
   config.pp.crop_area = (0.2, 1.0)
-  config.pp.color_jitter = (0.4, 0.4, 0.4, 0.1)
+  if size == '224':
+    config.pp.crop = 224
+    config.pp.resize_test = 256
+    config.pp.crop_area = (0.6, 1.0)
 
   config.label_smoothing = 0.1
   config.dtype = 'bfloat16'
