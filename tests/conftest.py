@@ -22,6 +22,8 @@ import pytest
 # Annotations such as Float[Array, 'B L D'] become checks of every call.
 jaxtyping.install_import_hook('vit_jax', 'beartype.beartype')
 
+from vit_jax import compilation_cache  # noqa: E402, after the hook.
+
 # Grain's worker processes ask for absl flags, which tests do not parse.
 flags.FLAGS.mark_as_parsed()
 
@@ -44,7 +46,12 @@ def golden_arrays(name: str) -> dict[str, np.ndarray]:
 
 
 # Where processes keep what they compiled: not in the home of who runs the tests.
-_CACHE = tempfile.TemporaryDirectory(prefix='vit_jax_tests_')
+# Workers of xdist find the variable set, and share the folder.
+if 'VIT_JAX_TESTS_CACHE' not in os.environ:
+  _folder = tempfile.TemporaryDirectory(prefix='vit_jax_tests_')
+  os.environ['VIT_JAX_TESTS_CACHE'] = _folder.name
+os.environ['XDG_CACHE_HOME'] = os.environ['VIT_JAX_TESTS_CACHE']
+compilation_cache.enable()
 
 
 def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
@@ -69,7 +76,6 @@ def start_command(
     | {
       'JAX_PLATFORMS': 'cpu',
       'PYTHONPATH': str(REPOSITORY),
-      'XDG_CACHE_HOME': _CACHE.name,
       'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
     }
     | environment,

@@ -389,6 +389,22 @@ def test_converting_from_the_command_line(tmp_path):
   assert 'Traceback' not in result.stderr
 
 
+def test_converting_to_half_the_size(tmp_path):
+  weights = checkpoint.read(TOKEN)
+  for dtype in ('float32', 'float16'):
+    convert.convert(weights, str(tmp_path / f'{dtype}.npz'), 'npz', dtype)
+  with np.load(tmp_path / 'float16.npz') as arrays:
+    assert {str(x.dtype) for x in arrays.values()} == {'float16'}
+  got = checkpoint.load(tmp_path / 'float16.npz')
+  for x, want in zip(
+    jax.tree.leaves(got), jax.tree.leaves(weights.params), strict=True
+  ):
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x, want.astype(np.float16))
+  with pytest.raises(errors.UserError, match='--dtype=float16 is for --to=npz'):
+    convert.convert(weights, str(tmp_path / 'x'), 'timm', 'float16')
+
+
 def test_converting_what_does_not_tell_its_image_size(tmp_path):
   nonsquare = GOLDEN / 'vit_nonsquare.npz'
   args = ('vit_jax.convert', str(nonsquare), str(tmp_path / 'x'), '--to=timm')

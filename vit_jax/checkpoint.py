@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 import scipy.ndimage
 
 from vit_jax import errors
@@ -261,6 +262,10 @@ def _grid(
   return rows, columns
 
 
-def save(params: Mapping[str, Any], path: os.PathLike | str) -> None:
+def save(
+  params: Mapping[str, Any],
+  path: os.PathLike | str,
+  dtype: npt.DTypeLike = np.float32,
+) -> None:
   """Writes parameters as an official `.npz`, whole or not at all."""
-  files.write_npz(weights_lib.flatten(params), path)
+  files.write_npz(weights_lib.flatten(params), path, dtype)

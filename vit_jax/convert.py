@@ -21,7 +21,12 @@ from vit_jax.interop import to_timm
 _EXPORTS = {'huggingface': huggingface.export, 'timm': to_timm.export}
 
 
-def convert(weights: weights_lib.Weights, destination: str, to: str) -> None:
+def convert(
+  weights: weights_lib.Weights,
+  destination: str,
+  to: str,
+  dtype: str = 'float32',
+) -> None:
   """Writes weights in another format, whole or not at all.
 
   Args:
@@ -30,12 +35,15 @@ def convert(weights: weights_lib.Weights, destination: str, to: str) -> None:
       otherwise a folder, that `from_pretrained` of transformers opens, or
       `timm.create_model('local-dir:...', pretrained=True)`.
     to: 'npz', 'huggingface' or 'timm'.
+    dtype: 'float32', or 'float16' for an `.npz` of half the size.
 
   Raises:
     errors.UserError: if the destination is there already, or its library has no
       such model.
   """
   path = pathlib.Path(destination)
+  if dtype != 'float32' and to != 'npz':
+    raise errors.UserError(f'--dtype={dtype} is for --to=npz, not {to}.')
   if os.path.lexists(path):
     raise errors.UserError(f'{path} exists. Delete it or name another.')
   if to == 'npz':
@@ -43,7 +51,7 @@ def convert(weights: weights_lib.Weights, destination: str, to: str) -> None:
       raise errors.UserError(f'{path} must end in .npz.')
     try:
       path.parent.mkdir(parents=True, exist_ok=True)
-      checkpoint.save(weights.params, path)
+      checkpoint.save(weights.params, path, dtype)
     except OSError as e:
       raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e
     return
@@ -81,7 +89,7 @@ def main(argv: Sequence[str]) -> None:
   weights = checkpoint.read(argv[1])
   if flags.FLAGS.image_size:
     weights = _with_image_size(weights, flags.FLAGS.image_size)
-  convert(weights, argv[2], flags.FLAGS.to)
+  convert(weights, argv[2], flags.FLAGS.to, flags.FLAGS.dtype)
   print(f'{argv[2]}: {weights_lib.describe(weights)}')
 
 
@@ -92,6 +100,9 @@ if __name__ == '__main__':
     ['npz', *_EXPORTS],
     'Format of the destination.',
     required=True,
+  )
+  flags.DEFINE_enum(
+    'dtype', 'float32', ['float32', 'float16'], 'Of the numbers in an .npz.'
   )
   flags.DEFINE_list(
     'image_size',
