@@ -71,7 +71,7 @@ def _cache(folder: str) -> dict[str, str]:
   """Returns the environment of `vit_jax.compilation_cache`, without its needs."""
   return {
     'JAX_COMPILATION_CACHE_DIR': folder,
-    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.05',
     'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
   }
 

@@ -19,10 +19,13 @@ import jaxtyping
 import numpy as np
 import pytest
 
+# Compiling takes most of the time of the tests, and their programs are too small
+# to gain from being optimised.
+_XLA_FLAGS = '--xla_backend_optimization_level=0'
+os.environ['XLA_FLAGS'] = _XLA_FLAGS
+
 # Annotations such as Float[Array, 'B L D'] become checks of every call.
 jaxtyping.install_import_hook('vit_jax', 'beartype.beartype')
-
-from vit_jax import compilation_cache  # noqa: E402, after the hook.
 
 # Grain's worker processes ask for absl flags, which tests do not parse.
 flags.FLAGS.mark_as_parsed()
@@ -46,12 +49,7 @@ def golden_arrays(name: str) -> dict[str, np.ndarray]:
 
 
 # Where processes keep what they compiled: not in the home of who runs the tests.
-# Workers of xdist find the variable set, and share the folder.
-if 'VIT_JAX_TESTS_CACHE' not in os.environ:
-  _folder = tempfile.TemporaryDirectory(prefix='vit_jax_tests_')
-  os.environ['VIT_JAX_TESTS_CACHE'] = _folder.name
-os.environ['XDG_CACHE_HOME'] = os.environ['VIT_JAX_TESTS_CACHE']
-compilation_cache.enable()
+_CACHE = tempfile.TemporaryDirectory(prefix='vit_jax_tests_')
 
 
 def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
@@ -76,7 +74,8 @@ def start_command(
     | {
       'JAX_PLATFORMS': 'cpu',
       'PYTHONPATH': str(REPOSITORY),
-      'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
+      'XDG_CACHE_HOME': _CACHE.name,
+      'XLA_FLAGS': f'{_XLA_FLAGS} --xla_force_host_platform_device_count={devices}',
     }
     | environment,
     stdout=subprocess.PIPE,

@@ -14,7 +14,14 @@ jax.monitoring.register_event_listener(
   lambda name, **_: hits.append(name) if name.endswith('cache_hits') else None
 )
 compilation_cache.enable()
-jax.jit(lambda x: x * 2 + 1)(1.0).block_until_ready()
+
+@jax.jit
+def program(x):  # Long enough not to be left out as quickly compiled.
+  for _ in range(300):
+    x = jax.numpy.sin(x @ x)
+  return x
+
+program(jax.numpy.ones((2, 2))).block_until_ready()
 print(len(hits))
 """
 

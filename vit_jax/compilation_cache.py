@@ -22,8 +22,9 @@ def enable() -> None:
   folder = platformdirs.user_cache_path('vit_jax') / f'xla-{_processor()}'
   jax.config.update('jax_compilation_cache_dir', str(folder))
   jax.config.update('jax_compilation_cache_max_size', _MAX_BYTES)
-  # Small programs are many: the initialisers of a model, above all.
-  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+  # Lower than JAX's second, as small programs add up; not zero, as JAX looks at
+  # every entry, to keep the limit, when it adds one.
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.05)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
