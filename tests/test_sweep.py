@@ -11,13 +11,14 @@ from vit_jax import errors
 from vit_jax import sweep
 from vit_jax import train
 from vit_jax.configs import common
+from vit_jax.configs import validate
 
 
 def get_config(folder, rates=(0.003, 1e30, 0.01), seeds=(1,)):
   config = tiny.get_config(str(folder))
   config.update(
-    {'optimizer': 'sgd', 'grad_norm_clip': 0.0, 'total_steps': 6}
-    | {'progress_every': 1, 'checkpoint_every': 2}
+    {'optimizer': 'sgd', 'grad_norm_clip': 0.0, 'total_epochs': 2.0}
+    | {'eval_every_epochs': 0.5, 'progress_every': 1, 'checkpoint_every': 2}
   )
   return common.with_sweep(
     config, rates, train='train[:75%]', holdout='train[75%:]', seeds=seeds
@@ -57,6 +58,8 @@ def test_the_best_rate_is_trained_on_everything(finished):
   )
   assert (final['pp']['train'], final['pp']['test']) == ('train', 'test')
   assert final['base_lr'] == best['base_lr']
+  for path in workdir.glob('*/base_lr=0.0*/**/metrics.jsonl'):
+    assert path.read_text().count('accuracy_test') == 1
   image = cv2.imread(str(workdir / 'sweep.png'))
   assert image.shape[0] > 300 > image.min()
 
@@ -84,6 +87,34 @@ def test_a_sweep_of_which_nothing_ends(image_folder, tmp_path, monkeypatch):
   monkeypatch.setattr(train, 'train_and_evaluate', diverge)
   with pytest.raises(errors.UserError, match='None of 3 trials .* It diverged'):
     sweep.sweep(get_config(image_folder), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  'name, value, message',
+  [
+    ('base_lr', (), r'config.sweep.base_lr is \(\), must have one value'),
+    ('base_lr', (-1.0,), 'config.sweep.base_lr is -1.0, must be at least 0'),
+    ('seeds', (), 'config.sweep.seeds'),
+    ('holdout', 'train[98%', 'config.sweep.holdout .* must be a split'),
+  ],
+)
+def test_sweeps_that_cannot_work(name, value, message):
+  config = get_config('/images').unlock()
+  config.sweep[name] = value
+  with pytest.raises(errors.UserError, match=message):
+    validate.validate(config)
+
+
+def test_a_sweep_needs_rates_that_are_used():
+  config = get_config('/images').unlock()
+  config.stages = ({'total_epochs': 1, 'base_lr': 0.1},)
+  with pytest.raises(errors.UserError, match='stage 1: base_lr is 0.1'):
+    validate.validate(config)
+  config.stages = ({'total_epochs': 1},)
+  validate.validate(config)
+  del config['sweep']
+  with pytest.raises(errors.UserError, match='there is no config.sweep'):
+    validate.validate(config)
 
 
 def test_the_table():

@@ -31,6 +31,8 @@ from vit_jax.interop import files
 
 Trial = dict[str, Any]
 
+_AT_THE_END = 2**62  # More steps than any run has: the last one is evaluated.
+
 
 def sweep(config: ml_collections.ConfigDict, workdir: str) -> dict[str, Any]:
   """Runs all trials and the final runs that are not finished yet.
@@ -102,7 +104,7 @@ def _with(
   config = config.copy_and_resolve_references().unlock()
   config.trainer = 'train'
   del config['sweep']
-  config.eval_every = config.total_steps  # Once, at the end.
+  config.eval_every, config.eval_every_epochs = _AT_THE_END, None
   for name, value in settings.items():
     config[name] = value
   return config.lock()

@@ -108,6 +108,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
       )
   _validate_images(config)
   _validate_model(config)
+  if config.trainer == 'sweep':
+    _validate_sweep(config)
 
 
 def _check_range(
@@ -167,10 +169,40 @@ def _validate_images(config: ml_collections.ConfigDict) -> None:
       f' config.pp.mixup and cutmix mix the images of a part of the batch.'
     )
   for name in ('train', 'test'):
-    if not _SPLIT.fullmatch(pp[name]):
+    _check_split(f'config.pp.{name}', pp[name])
+
+
+def _check_split(name: str, value: str) -> None:
+  if not _SPLIT.fullmatch(value):
+    raise errors.UserError(
+      f"{name} is {value!r}, must be a split such as 'train[:98%]' or"
+      f" 'train+validation'."
+    )
+
+
+def _validate_sweep(config: ml_collections.ConfigDict) -> None:
+  if 'sweep' not in config:
+    raise errors.UserError(
+      "config.trainer is 'sweep', but there is no config.sweep: see"
+      ' common.with_sweep and configs/sweep.py.'
+    )
+  for name in ('base_lr', 'seeds'):
+    if not config.sweep[name]:
       raise errors.UserError(
-        f'config.pp.{name} is {pp[name]!r}, must be a split such as'
-        f" 'train[:98%]' or 'train+validation'."
+        f'config.sweep.{name} is {config.sweep[name]!r}, must have one value or'
+        f' more.'
+      )
+  for rate in config.sweep.base_lr:
+    _check_range('config.sweep.base_lr', rate, *_RANGES['base_lr'])
+  for seed in config.sweep.seeds:
+    _check_range('config.sweep.seeds', seed, *_RANGES['seed'])
+  for name in ('train', 'holdout'):
+    _check_split(f'config.sweep.{name}', config.sweep[name])
+  for number, stage in enumerate(config.stages, start=1):
+    if 'base_lr' in stage:
+      raise errors.UserError(
+        f'config.stages, stage {number}: base_lr is {stage["base_lr"]}, which'
+        f' config.sweep.base_lr would not change. Leave it out.'
       )
 
 
