@@ -240,6 +240,19 @@ def test_a_mistake_gives_one_line_and_exit_code_1(case, image_folder, tmp_path):
   assert not (tmp_path / 'run' / 'artifact').exists()
 
 
+def test_steps_of_the_command_line_come_before_epochs_of_the_run_file(tmp_path):
+  result = run(
+    'vit_jax.main',
+    '--config=configs/cifar10_scratch.py',
+    f'--workdir={tmp_path}',
+    '--config.total_steps=3',
+    '--config.warmup_steps=5',
+    '--config.eval_every=1',
+    '--config.checkpoint_every=1',
+  )
+  assert 'warmup_steps is 5, must be less than total_steps, 3' in result.stderr
+
+
 def test_predicting_what_is_no_image_or_no_artifact(finished, tmp_path):
   _, workdir = finished
   (tmp_path / 'a.jpg').write_text('no image')

@@ -134,6 +134,18 @@ def test_durations_in_epochs():
   assert [s.total_steps for s in durations.split(config)] == [9, 3]
 
 
+def test_steps_on_the_command_line_replace_epochs():
+  config = get_config('images', stages=(), total_epochs=3.0, total_steps=9)
+  config.warmup_epochs = 1.0
+  in_steps = lambda given: durations.in_steps(
+    durations.steps_first(config, given), 36
+  )
+  assert in_steps(()).total_steps == 14
+  got = in_steps(('total_steps', 'batch'))
+  assert (got.total_steps, got.warmup_steps) == (9, 4)
+  assert in_steps(('total_steps', 'total_epochs')).total_steps == 14
+
+
 def test_epochs_of_a_run(image_folder, tmp_path):
   state = train.train_and_evaluate(
     get_config(

@@ -98,7 +98,8 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   config.accum_steps = 8
   config.batch_eval = 512
   config.total_steps = placeholder(int)
-  # Durations may be given in epochs too, which come before those in steps.
+  # Durations may be given in epochs too, which come before those in steps, but
+  # for steps that are given on the command line.
   for name in durations.EPOCHS.values():
     config[name] = placeholder(float)
   # Peak learning rate, reached after the warm-up.

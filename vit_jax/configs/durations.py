@@ -1,5 +1,7 @@
 """How long a run and its stages take: in steps, or in epochs."""
 
+from collections.abc import Collection
+
 import ml_collections
 
 from vit_jax import errors
@@ -43,6 +45,22 @@ def has_epochs(config: ml_collections.ConfigDict) -> bool:
   return any(config[name] is not None for name in names) or any(
     name in stage for stage in config.stages for name in names
   )
+
+
+def steps_first(
+  config: ml_collections.ConfigDict, given: Collection[str]
+) -> ml_collections.ConfigDict:
+  """Returns a copy without the epochs for which the command line gives steps.
+
+  Args:
+    config: settings.
+    given: names of those on the command line.
+  """
+  config = config.copy_and_resolve_references().unlock()
+  for name, epochs in EPOCHS.items():
+    if name in given and epochs not in given:
+      config[epochs] = None
+  return config.lock()
 
 
 def split(
