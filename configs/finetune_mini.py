@@ -21,17 +21,18 @@ def get_config(dataset: str = 'digits') -> ml_collections.ConfigDict:
   config.pp.crop = 32
   config.pp.crop_area = (0.5, 1.0)
   if dataset == 'digits':
+    config.pp.crop_area = (0.8, 1.0)
     config.pp.flip = False  # Mirrored digits are no digits.
     config.adapt_channels = 'sum'  # They are grey.
 
   config.dtype = 'bfloat16'
-  config.batch = 128
+  config.batch = 32
   config.accum_steps = 1
   config.total_epochs = 10.0
   config.warmup_epochs = 1.0
   config.optimizer = 'adamw'
   config.optim_dtype = 'float32'
-  config.base_lr = 0.0005
+  config.base_lr = 0.001
   config.weight_decay = 0.05
   config.progress_every = 10
   config.eval_every_epochs = 2.0
