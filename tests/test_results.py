@@ -4,6 +4,7 @@ import json
 import shutil
 
 from conftest import make_image_folder
+from conftest import REPOSITORY
 import cv2
 import numpy as np
 import pytest
@@ -80,6 +81,28 @@ def test_checking(recorded, tmp_path):
     errors.UserError, match='has the classes blue, green, rot'
   ):
     check_result.check(output, str(tmp_path / 'other'))
+
+
+def test_a_result_without_its_model(recorded, tmp_path):
+  folder, workdir, output = recorded
+  record_result.record(workdir, tmp_path / 'new', HOW, model=False)
+  names = lambda root: {path.name for path in root.iterdir()}
+  assert names(output) - names(tmp_path / 'new') == {'model'}
+  with pytest.raises(errors.UserError, match='without its model. x trains it'):
+    check_result.check(tmp_path / 'new', str(folder))
+
+
+def test_the_page_says_what_was_recorded():
+  page = (REPOSITORY / 'RESULTS.md').read_text()
+  results = [*(REPOSITORY / 'results').glob('*/result.json')]
+  assert results
+  for path in results:
+    result = json.loads(path.read_text())
+    (row,) = (
+      x for x in page.splitlines() if f'(results/{path.parent.name})' in x
+    )
+    assert f'{100 * result["metrics"]["accuracy_test"]:.1f} %' in row, path
+    assert result['commit'] in row
 
 
 def test_what_is_no_result(recorded, tmp_path):

@@ -46,6 +46,10 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
       f'{folder} is no result: it has no {record_result.RESULT} and config.json.'
       f' See python -m vit_jax.record_result.'
     )
+  if not artifact.is_artifact(folder / record_result.MODEL):
+    raise errors.UserError(
+      f'{folder} was recorded without its model. {result["command"]} trains it.'
+    )
   config['dataset'] = dataset or config['dataset']
   weights = artifact.load(folder / record_result.MODEL)
   now = _evaluate(ml_collections.ConfigDict(config), weights)

@@ -5,7 +5,8 @@ python -m vit_jax.record_result --workdir=/tmp/c10 --output=results/cifar10 \
   --hardware='2 CPU cores' --hours=2 --commit=$(git rev-parse --short HEAD)
 
 The config, the metrics and a picture of them, and the model in float16, half as
-large. `vit_jax.check_result` evaluates it again. Paths of this machine stay out.
+large, which `vit_jax.check_result` evaluates again; --nomodel leaves it out, for
+more seeds of the same, say. Paths of this machine stay out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,11 @@ _CURVES = {  # What is drawn, by what is on the y axis.
 
 
 def record(
-  workdir: pathlib.Path, output: pathlib.Path, how: Mapping[str, Any]
+  workdir: pathlib.Path,
+  output: pathlib.Path,
+  how: Mapping[str, Any],
+  *,
+  model: bool = True,
 ) -> dict[str, Any]:
   """Writes `output`, which must be new, whole or not at all.
 
@@ -44,6 +49,7 @@ def record(
       `curve.png` and the folder `model`, which `predict` and
       `config.pretrained` take.
     how: command, hardware, hours and commit, for the reader.
+    model: whether to keep it.
 
   Returns:
     What `result.json` says.
@@ -78,8 +84,9 @@ def record(
     files.write_json(config, folder / 'config.json')
     (folder / 'metrics.jsonl').write_text(lines, encoding='utf-8')
     plot.curves(folder / 'curve.png', _panels(rows), x='step')
-    (folder / MODEL).mkdir()
-    _write_small(workdir / name, folder / MODEL, saved)
+    if model:
+      (folder / MODEL).mkdir()
+      _write_small(workdir / name, folder / MODEL, saved)
     files.write_json(result, folder / RESULT)
   return result
 
@@ -128,13 +135,16 @@ def main(argv: Sequence[str]) -> None:
     for name in ('command', 'hardware', 'hours', 'commit')
   }
   output = pathlib.Path(options.output)
-  result = record(pathlib.Path(options.workdir), output, how)
+  result = record(
+    pathlib.Path(options.workdir), output, how, model=options.model
+  )
   print(f'{output}: {json.dumps(result["metrics"])}')
 
 
 if __name__ == '__main__':
   flags.DEFINE_string('workdir', None, 'Of the run.', required=True)
   flags.DEFINE_string('output', None, 'New folder.', required=True)
+  flags.DEFINE_bool('model', True, 'Keep it.')
   flags.DEFINE_string('command', None, 'That ran it.', required=True)
   flags.DEFINE_string('hardware', None, 'That it ran on.', required=True)
   flags.DEFINE_float('hours', None, 'That it took.', required=True)
