@@ -120,6 +120,7 @@ def test_a_sweep_needs_rates_that_are_used():
 def test_the_table():
   result = {
     'trials': [
+      {'base_lr': 0.001, 'accuracy': 0.3},
       {'base_lr': 0.01, 'accuracy': 0.5},
       {'base_lr': 0.1, 'error': 'it diverged'},
     ],
@@ -130,6 +131,8 @@ def test_the_table():
   assert '| 0.01 | 0.5000 |' in lines
   assert '| 0.1 | it diverged |' in lines
   assert lines[-1] == '| 0.01 | 0.6000 ± 0.1414 | 2 |'
+  table = sweep.table(result | {'best_base_lr': 0.001})
+  assert table.endswith('try further ones.')
 
 
 def test_a_sweep_is_no_run_of_main(tmp_path):

@@ -95,6 +95,12 @@ def table(result: Mapping[str, Any]) -> str:
     f'| {result["best_base_lr"]:g} | {statistics.mean(values):.4f} ±'
     f' {spread:.4f} | {len(values)} |',
   ]
+  rates = sorted(trial['base_lr'] for trial in result['trials'])
+  if len(rates) > 1 and result['best_base_lr'] in (rates[0], rates[-1]):
+    lines += [
+      '',
+      'The best base_lr is the last of those tried: try further ones.',
+    ]
   return '\n'.join(lines)
 
 
