@@ -22,6 +22,7 @@ LEVELS = (
     'preemption',
     'profiler',
     'compilation_cache',
+    'malloc',
     'plot',
   ),
   ('configs.images',),

@@ -17,6 +17,7 @@ from vit_jax import errors
 from vit_jax import evaluate
 from vit_jax import hosts
 from vit_jax import inference_time
+from vit_jax import malloc
 from vit_jax import storage
 from vit_jax import train
 from vit_jax.configs import durations
@@ -85,6 +86,7 @@ def run(trainers: Mapping[tuple[str, bool], Any] = TRAINERS) -> None:
       f' vit_jax.sweep, and nothing else is.'
     )
   folder = storage.make_workdir(workdir)
+  malloc.keep_freed()
   hosts.start(
     _DISTRIBUTED.value,
     coordinator_address=_COORDINATOR_ADDRESS.value,
