@@ -12,16 +12,16 @@ from absl import app
 
 from benchmarks import harness
 from benchmarks import programs
-from vit_jax import malloc
+from vit_jax import huge_pages
 
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}')
-  malloc.keep_freed()  # As runs do.
   harness.measure(programs.train, harness.cases())
 
 
 if __name__ == '__main__':
+  huge_pages.use()  # As runs do.
   harness.define_flags()
   app.run(main)

@@ -64,20 +64,24 @@ def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
 
 
 def start_command(
-  *args: str, devices: int = 1, **environment: str
+  *args: str, devices: int = 1, **environment: str | None
 ) -> subprocess.Popen:
-  """As `start`, of any command."""
-  return subprocess.Popen(
-    args,
-    cwd=REPOSITORY,
-    env=os.environ
+  """As `start`, of any command; a variable that is None is not set."""
+  variables = (
+    os.environ
     | {
+      'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1',  # Or runs start twice.
       'JAX_PLATFORMS': 'cpu',
       'PYTHONPATH': str(REPOSITORY),
       'XDG_CACHE_HOME': _CACHE.name,
       'XLA_FLAGS': f'{_XLA_FLAGS} --xla_force_host_platform_device_count={devices}',
     }
-    | environment,
+    | environment
+  )
+  return subprocess.Popen(
+    args,
+    cwd=REPOSITORY,
+    env={k: v for k, v in variables.items() if v is not None},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,

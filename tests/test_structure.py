@@ -22,7 +22,7 @@ LEVELS = (
     'preemption',
     'profiler',
     'compilation_cache',
-    'malloc',
+    'huge_pages',
     'plot',
   ),
   ('configs.images',),

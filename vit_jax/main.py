@@ -16,8 +16,8 @@ from vit_jax import contrastive
 from vit_jax import errors
 from vit_jax import evaluate
 from vit_jax import hosts
+from vit_jax import huge_pages
 from vit_jax import inference_time
-from vit_jax import malloc
 from vit_jax import storage
 from vit_jax import train
 from vit_jax.configs import durations
@@ -86,7 +86,6 @@ def run(trainers: Mapping[tuple[str, bool], Any] = TRAINERS) -> None:
       f' vit_jax.sweep, and nothing else is.'
     )
   folder = storage.make_workdir(workdir)
-  malloc.keep_freed()
   hosts.start(
     _DISTRIBUTED.value,
     coordinator_address=_COORDINATOR_ADDRESS.value,
@@ -111,5 +110,6 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
+  huge_pages.use()
   flags.mark_flags_as_required(['config', 'workdir'])
   cli.run(main)

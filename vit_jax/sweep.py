@@ -23,6 +23,7 @@ import ml_collections
 from vit_jax import artifact
 from vit_jax import cli
 from vit_jax import errors
+from vit_jax import huge_pages
 from vit_jax import main as main_lib
 from vit_jax import plot
 from vit_jax import state as state_lib
@@ -150,5 +151,6 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
+  huge_pages.use()
   flags.mark_flags_as_required(['config', 'workdir'])
   cli.run(main)

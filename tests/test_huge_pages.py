@@ -1,0 +1,37 @@
+"""A process that trains on CPUs asks for huge pages, by starting again."""
+
+import pathlib
+import sys
+
+from conftest import start_command
+import pytest
+
+_CODE = """
+import os, sys
+from vit_jax import huge_pages
+huge_pages.use()
+print(os.getpid(), os.environ.get('GLIBC_TUNABLES'), *sys.argv[1:])
+"""
+
+
+def setting(**environment):
+  process = start_command(
+    sys.executable, '-c', _CODE, 'a b', '--c', **environment
+  )
+  out, err = process.communicate()
+  assert not err
+  pid, value, *rest = out.split()
+  assert (int(pid), rest) == (process.pid, ['a', 'b', '--c'])
+  return value
+
+
+def test_a_process_starts_again_where_it_helps():
+  enabled = pathlib.Path('/sys/kernel/mm/transparent_hugepage/enabled')
+  if '[madvise]' not in (enabled.read_text() if enabled.exists() else ''):
+    pytest.skip('Programs need not ask for huge pages here.')
+  assert setting(GLIBC_TUNABLES=None) == 'glibc.malloc.hugetlb=1'
+  assert setting(GLIBC_TUNABLES=None, JAX_PLATFORMS='cuda,cpu') == 'None'
+
+
+def test_what_the_user_has_set_stays():
+  assert setting(GLIBC_TUNABLES='glibc.malloc.arena_max=2').endswith('max=2')
