@@ -8,6 +8,7 @@ import dataclasses
 import importlib.metadata
 import itertools
 import json
+import os
 import platform
 import statistics
 import time
@@ -18,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from vit_jax import flops
+from vit_jax import huge_pages
 
 NUM_CLASSES = 1000
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'torch', 'timm', 'transformers')
@@ -45,6 +47,13 @@ class Program:
   gflop_per_image: float
   compile_s: float
   temporary_gib: float | None = None
+
+
+def start() -> None:
+  """Prepares memory and threads of the process; before anything else."""
+  # Or threads of PyTorch spin on after a step, which slows the next program.
+  os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
+  huge_pages.use()  # As runs do.
 
 
 def define_flags() -> None:

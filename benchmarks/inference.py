@@ -18,5 +18,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
+  harness.start()
   harness.define_flags()
   app.run(main)

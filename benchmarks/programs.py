@@ -4,7 +4,6 @@ import functools
 import time
 from typing import Any
 
-from absl import app
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,9 +122,6 @@ def _program(case, run, seconds, compiled, *, backward) -> harness.Program:
   )
 
 
-_TIMM_SIZES = {'Ti': 'tiny', 'S': 'small', 'B': 'base', 'L': 'large'}
-
-
 def _torch_model(case: harness.Case) -> Any:
   """Returns a peer's model of the same sizes."""
   config = model_configs.get_model_config(case.variant)
@@ -133,14 +129,17 @@ def _torch_model(case: harness.Case) -> Any:
   if case.library == 'timm':
     import timm  # Peers are not installed everywhere.
 
-    size = _TIMM_SIZES.get(case.variant.split('-')[-1].split('_')[0])
-    if size is None:
-      raise app.UsageError(f'timm has no {case.variant} here.')
-    return timm.create_model(
-      f'vit_{size}_patch16_224',
-      patch_size=patch,
+    token = config.classifier == 'token'
+    return timm.models.VisionTransformer(
       img_size=case.resolution,
+      patch_size=patch,
       num_classes=harness.NUM_CLASSES,
+      global_pool='token' if token else 'avg',
+      class_token=token,
+      embed_dim=config.hidden_size,
+      depth=transformer.num_layers,
+      num_heads=transformer.num_heads,
+      mlp_ratio=transformer.mlp_dim / config.hidden_size,
     )
   import transformers
 

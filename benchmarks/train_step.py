@@ -12,7 +12,6 @@ from absl import app
 
 from benchmarks import harness
 from benchmarks import programs
-from vit_jax import huge_pages
 
 
 def main(argv: list[str]) -> None:
@@ -22,6 +21,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  huge_pages.use()  # As runs do.
+  harness.start()
   harness.define_flags()
   app.run(main)
