@@ -230,7 +230,9 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
       continue
     path = storage.as_path(workdir) / name
     artifact.save(path, _weights(config, task, params, info))
-    logging.info('The model is in %s: %s', path, test_metrics)
+    logging.info(
+      'The model is in %s: %s', path, test_metrics or 'not evaluated'
+    )
 
 
 def _weights(config, task, params, info) -> weights_lib.Weights:
