@@ -53,7 +53,7 @@ def start() -> None:
   """Prepares memory and threads of the process; before anything else."""
   # Or threads of PyTorch spin on after a step, which slows the next program.
   os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
-  huge_pages.use()  # As runs do.
+  huge_pages.use()  # As training does; inference is as fast without.
 
 
 def define_flags() -> None:

@@ -29,8 +29,12 @@ def train(folder, workdir, **mesh):
   config.checkpoint_every = 0  # They are not looked at, and take long.
   config.optimizer = 'sgd'
   config.base_lr = 0.1
-  # Images are mixed with those of other devices.
-  config.pp.update(augmentation='light2', cutmix=1.0)
+  config.pp.update(  # Whatever is random must be the same too.
+    augmentation='light2',
+    cutmix=1.0,
+    color_jitter=(0.4, 0.4, 0.4, 0.1),
+    random_erasing=0.2,
+  )
   config.mesh.update(mesh)
   pathlib.Path(workdir).mkdir()
   return train_lib.train_and_evaluate(config, str(workdir))

@@ -27,7 +27,7 @@ AUGMENTED = (  # All that is random, on the host and on the device.
 LONG = (
   *AUGMENTED,
   '--config.model.transformer.num_layers=1',
-  '--config.total_steps=160',
+  '--config.total_steps=240',
   '--config.progress_every=1',
   '--config.eval_every=100',
   '--config.checkpoint_every=20',
@@ -63,11 +63,11 @@ def test_killed_runs_end_with_the_bits_of_an_unbroken_one(
     for r in rows(tmp_path / 'unbroken')
     if 'train_loss' in r
   ]
-  assert [step for step, _ in want_losses] == list(range(1, 161))
+  assert [step for step, _ in want_losses] == list(range(1, 241))
 
   for name, number, steps, code in (
-    ('killed', signal.SIGKILL, (1, 61, 110), -signal.SIGKILL),
-    ('terminated', signal.SIGTERM, (105,), 0),
+    ('killed', signal.SIGKILL, (1, 33, 61, 110), -signal.SIGKILL),
+    ('terminated', signal.SIGTERM, (7, 105), 0),
   ):
     workdir = tmp_path / name
     codes = interrupted(image_folder, workdir, number, steps)

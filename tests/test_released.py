@@ -259,6 +259,11 @@ def test_the_weights_that_come_with_the_repository():
   assert 0.1 < np.std(logits) < 10
 
 
+def test_weights_of_the_repository_are_not_looked_for_elsewhere(tmp_path):
+  with pytest.raises(errors.UserError, match='comes with the repository'):
+    released.find('ViT-Mini_4', str(tmp_path))
+
+
 def test_models_are_listed():
   entries = registry.entries()
   lines = models_list.table([entries['ViT-L_32'], entries['augreg-B_16-384']])

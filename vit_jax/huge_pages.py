@@ -7,8 +7,6 @@ import os
 import pathlib
 import sys
 
-import jax
-
 _SETTING = 'GLIBC_TUNABLES'
 _TUNABLE = 'glibc.malloc.hugetlb=1'
 _KERNEL = '/sys/kernel/mm/transparent_hugepage/enabled'
@@ -19,9 +17,11 @@ def use() -> None:
   """Starts this process again with huge pages, where that is needed and helps.
 
   XLA allocates the activations of a step anew each time, and the kernel clears
-  each page of 4 KiB when it is first touched: up to 40 % of the time of a step.
+  each page of 4 KiB when it is first touched: up to half of the time of a step.
   Pages of 2 MiB take a fraction of that. Many systems give them only to programs
   that ask; glibc asks if the environment says so when a process starts.
+
+  Call it before JAX is imported, so that it is imported once.
 
   Nothing happens if that variable, GLIBC_TUNABLES, is set already, on other
   systems, and on hosts of accelerators.
@@ -48,7 +48,7 @@ def _kernel_waits() -> bool:
 
 def _only_cpu() -> bool:
   """Whether JAX will find no accelerator, without starting its devices."""
-  if platforms := jax.config.jax_platforms:
+  if platforms := os.environ.get('JAX_PLATFORMS'):
     return platforms == 'cpu'
   plugins = importlib.metadata.entry_points(group='jax_plugins')
   modules = ('jax_plugins', 'libtpu')

@@ -3,6 +3,11 @@
 python -m vit_jax.main --config=configs/digits.py --workdir=/tmp/digits
 """
 
+if __name__ == '__main__':
+  from vit_jax import huge_pages
+
+  huge_pages.use()  # Before the imports, which it would repeat.
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +21,6 @@ from vit_jax import contrastive
 from vit_jax import errors
 from vit_jax import evaluate
 from vit_jax import hosts
-from vit_jax import huge_pages
 from vit_jax import inference_time
 from vit_jax import storage
 from vit_jax import train
@@ -110,6 +114,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  huge_pages.use()
   flags.mark_flags_as_required(['config', 'workdir'])
   cli.run(main)

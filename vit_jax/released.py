@@ -113,6 +113,11 @@ def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
       f' from scratch with --config.pretrained= (empty). python -m'
       f' vit_jax.models_list prints what is known by name.'
     )
+  if not entry.sources:
+    raise errors.UserError(
+      f'{path} is missing. It comes with the repository, in checkpoints/: run'
+      f' from there, or give that folder with --config.pretrained_dir.'
+    )
   return download_first(entry.sources, path)
 
 

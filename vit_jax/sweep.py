@@ -8,6 +8,11 @@ each seed, at the end. What was finished is not run again by the same command,
 and a trial that fails does not stop the others.
 """
 
+if __name__ == '__main__':
+  from vit_jax import huge_pages
+
+  huge_pages.use()  # Before the imports, which it would repeat.
+
 from collections.abc import Mapping, Sequence
 import json
 import pathlib
@@ -23,7 +28,6 @@ import ml_collections
 from vit_jax import artifact
 from vit_jax import cli
 from vit_jax import errors
-from vit_jax import huge_pages
 from vit_jax import main as main_lib
 from vit_jax import plot
 from vit_jax import state as state_lib
@@ -151,6 +155,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  huge_pages.use()
   flags.mark_flags_as_required(['config', 'workdir'])
   cli.run(main)
