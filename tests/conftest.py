@@ -174,6 +174,16 @@ def make_image_folder(root: pathlib.Path) -> pathlib.Path:
   return root
 
 
+def picture(seed=0, height=40, width=56, channels=3):
+  """A picture with smooth areas, noise and a narrow range of red."""
+  rng = np.random.default_rng(seed)
+  y, x = np.mgrid[:height, :width]
+  ramp = np.stack([y * 4, x * 3, y + x], axis=-1)[..., :channels]
+  image = np.clip(ramp + rng.integers(0, 60, ramp.shape), 0, 255)
+  image[..., 0] = image[..., 0] // 3 + 70
+  return image.astype(np.uint8)
+
+
 COLOURS = ('blue', 'green', 'red')
 
 # What the captions and prompts of the tests are made of.
