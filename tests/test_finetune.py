@@ -14,7 +14,7 @@ from vit_jax import build
 from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import evaluate
-from vit_jax import predict
+from vit_jax import predictor
 from vit_jax import train
 from vit_jax.configs import common
 from vit_jax.configs import validate
@@ -92,8 +92,8 @@ def test_the_weights_tell_model_and_normalisation(
     newest.params['head']['kernel'], again.params['head']['kernel']
   )
   files = [str(p) for p in sorted((image_folder / 'test').rglob('*.jpg'))]
-  predictions = list(predict.predict(newest, files))
-  assert predictions == list(predict.predict(again, files))
+  predictions = predictor.Predictor(newest).predict(files)
+  assert predictions == predictor.Predictor(again).predict(files)
 
 
 def test_a_setting_overrides_the_weights(
@@ -170,7 +170,7 @@ def test_grey_images_and_other_channel_counts(image_folder, tmp_path):
     atol=1e-5,
   )
   file = str(next((image_folder / 'test').rglob('*.jpg')))
-  assert next(predict.predict(grey, [file]))
+  assert predictor.Predictor(grey).predict(file)
 
 
 def test_an_adapted_kernel_gives_what_it_gave():

@@ -20,7 +20,7 @@ from vit_jax import checkpoint
 from vit_jax import convert
 from vit_jax import errors
 from vit_jax import models
-from vit_jax import predict
+from vit_jax import predictor
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
 from vit_jax.data import augment
@@ -316,7 +316,7 @@ def test_an_artifact_predicts_as_evaluation_sees(tmp_path, resize):
   image = rng.integers(0, 256, (50, 70, 3), np.uint8)
   image[:, :12] = 255  # Which the middle leaves out.
   cv2.imwrite(str(tmp_path / 'x.png'), image[..., ::-1])
-  [prediction] = predict.predict(loaded, [str(tmp_path / 'x.png')])
+  [prediction] = predictor.Predictor(loaded).predict(tmp_path / 'x.png')
   element = transforms.EvalImage((32, 32), resize).map({'image': image})
   pixels = augment.normalize(transforms.stack([element['image']]))
   logits = loaded.module().apply({'params': loaded.params}, pixels, train=False)

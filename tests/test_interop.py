@@ -18,7 +18,7 @@ from vit_jax import checkpoint
 from vit_jax import convert
 from vit_jax import errors
 from vit_jax import models
-from vit_jax import predict
+from vit_jax import predictor
 from vit_jax import weights as weights_lib
 from vit_jax.interop import files
 from vit_jax.interop import huggingface
@@ -421,10 +421,10 @@ def test_predicting_with_a_zero_head_is_refused(tmp_path):
   checkpoint.save(params, tmp_path / 'zero.npz')
   weights = checkpoint.read(tmp_path / 'zero.npz')
   with pytest.raises(errors.UserError, match='head of these weights is all'):
-    next(predict.predict(weights, ['image.jpg']))
+    predictor.Predictor(weights).predict('image.jpg')
   weights = checkpoint.read(GOLDEN / 'hf_vit_model')
   with pytest.raises(errors.UserError, match='have no head'):
-    next(predict.predict(weights, ['image.jpg']))
+    predictor.Predictor(weights).predict('image.jpg')
 
 
 def test_qkv_is_split_into_views():

@@ -258,8 +258,8 @@ def test_predicting_what_is_no_image_or_no_artifact(finished, tmp_path):
   (tmp_path / 'a.jpg').write_text('no image')
   for args, message in (
     ((str(tmp_path / 'a.jpg'),), 'a.jpg cannot be decoded'),
-    ((str(tmp_path / 'b.jpg'),), 'b.jpg cannot be read: No such file'),
-    ((), 'Name at least one image file'),
+    ((str(tmp_path / 'b.jpg'),), 'b.jpg cannot be read: there is no such file'),
+    ((), 'Name at least one image or folder'),
   ):
     result = predict(workdir, *args)
     assert result.returncode == 1

@@ -1,6 +1,8 @@
 """Checkpoints of every format: load, adapt to another task, save."""
 
 from collections.abc import Mapping
+import dataclasses
+import math
 import os
 from typing import Any
 
@@ -145,14 +147,50 @@ def adapt(
   return weights_lib.unflatten(flat)
 
 
+def at_size(
+  weights: weights_lib.Weights, size: tuple[int, int], *, path: str
+) -> weights_lib.Weights:
+  """Returns weights for images of another (height, width).
+
+  Args:
+    weights: of a ViT or a Mixer.
+    size: in pixels.
+    path: where they are from, for messages.
+
+  Raises:
+    errors.UserError: if they cannot be made fit, as those of a Mixer.
+  """
+  if weights.model is None or 'text_model' in weights.model:
+    return weights  # What is refused elsewhere.
+  shape = (*size, weights_lib.num_channels(weights.params))
+  resized = dataclasses.replace(weights, image_shape=shape, resize_test=None)
+  grid = weights_lib.grid(resized)
+  flat = weights_lib.flatten(weights.params)
+  if _POSEMB in flat:
+    prefix = int(weights.model.get('classifier', '').startswith('token'))
+    num_tokens = grid[0] * grid[1] + prefix
+    fits = flat[_POSEMB].shape[1] == num_tokens
+    flat[_POSEMB] = interpolate_posembed(
+      flat[_POSEMB],
+      num_tokens,
+      bool(prefix),
+      grid=grid,
+      # Where the size was not known, it is what was given, if that fits.
+      old_grid=_pretrained_grid(weights) or (grid if fits else None),
+    )
+  elif _MIXING in flat:  # It pads images to whole patches.
+    patches = zip(size, weights.model['patches']['size'], strict=True)
+    wanted = math.prod(-(-n // patch) for n, patch in patches)
+    _check_mixer(flat[_MIXING].shape[0], wanted, path)
+  resized = dataclasses.replace(resized, params=weights_lib.unflatten(flat))
+  weights_lib.check(resized, path)
+  return resized
+
+
 def _pretrained_grid(weights: weights_lib.Weights) -> tuple[int, int] | None:
   if weights.model is None or weights.image_shape is None:
     return None
-  return model_configs.patch_grid(
-    weights.image_shape[:2],
-    tuple(weights.model['patches']['size']),
-    weights.model.get('resnet'),
-  )
+  return weights_lib.grid(weights)
 
 
 def _check_mixer(have: int, want: int, path: str) -> None:

@@ -34,6 +34,32 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
   app.run(guarded, flags_parser=_parse_flags)
 
 
+def define_image_size() -> None:
+  """Defines the flag that `image_size` reads."""
+  flags.DEFINE_list(
+    'image_size',
+    [],
+    'height,width in pixels; by default that of the weights. Position embeddings'
+    ' are resized.',
+  )
+
+
+def image_size() -> tuple[int, int] | None:
+  """Returns (height, width) of the flag; None if it is not given.
+
+  Raises:
+    errors.UserError: if it is something else.
+  """
+  size = flags.FLAGS.image_size
+  if not size:
+    return None
+  if len(size) != 2 or not all(n.isdecimal() and int(n) for n in size):
+    raise errors.UserError(
+      f'--image_size={",".join(size)} must be height,width in pixels.'
+    )
+  return int(size[0]), int(size[1])
+
+
 def program() -> str:
   """Returns the name of the command line, as messages start with it."""
   return f'vit_jax.{pathlib.Path(sys.argv[0]).stem}'

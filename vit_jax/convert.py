@@ -4,7 +4,6 @@ python -m vit_jax.convert /tmp/run/artifact /tmp/vit --to=huggingface
 """
 
 from collections.abc import Sequence
-import dataclasses
 import os
 import pathlib
 
@@ -67,28 +66,14 @@ def convert(
       files.write_json(content, temporary / name)
 
 
-def _with_image_size(
-  weights: weights_lib.Weights, size: Sequence[str]
-) -> weights_lib.Weights:
-  if len(size) != 2 or not all(n.isdigit() for n in size):
-    raise errors.UserError(
-      f'--image_size={",".join(size)} must be height,width in pixels.'
-    )
-  channels = weights_lib.num_channels(weights.params)
-  shape = (int(size[0]), int(size[1]), channels)
-  weights = dataclasses.replace(weights, image_shape=shape)
-  weights_lib.check(weights, '--image_size')
-  return weights
-
-
 def main(argv: Sequence[str]) -> None:
   if len(argv) != 3:
     raise errors.UserError(
       'Give a source and a destination: SRC DST --to=FORMAT.'
     )
   weights = checkpoint.read(argv[1])
-  if flags.FLAGS.image_size:
-    weights = _with_image_size(weights, flags.FLAGS.image_size)
+  if size := cli.image_size():
+    weights = checkpoint.at_size(weights, size, path=argv[1])
   convert(weights, argv[2], flags.FLAGS.to, flags.FLAGS.dtype)
   print(f'{argv[2]}: {weights_lib.describe(weights)}')
 
@@ -104,9 +89,5 @@ if __name__ == '__main__':
   flags.DEFINE_enum(
     'dtype', 'float32', ['float32', 'float16'], 'Of the numbers in an .npz.'
   )
-  flags.DEFINE_list(
-    'image_size',
-    [],
-    'height,width in pixels, where the source does not tell its own.',
-  )
+  cli.define_image_size()
   cli.run(main)

@@ -1,6 +1,7 @@
 """Downloads over HTTPS: resumed if cut, moved into place when whole."""
 
 from collections.abc import Iterator
+import contextlib
 import hashlib
 import http.client
 import os
@@ -43,14 +44,9 @@ def download(url: str, path: os.PathLike | str, *, sha256: str = '') -> None:
   """
   url, path = https_url(url), pathlib.Path(path)
   part = path.with_name(path.name + '.part')
-  try:
+  with _explaining(url):
     path.parent.mkdir(parents=True, exist_ok=True)
     _fetch(url, part)
-  except urllib.error.HTTPError as e:
-    raise errors.UserError(f'{url}: HTTP {e.code} {e.reason}.') from e
-  except (OSError, http.client.HTTPException) as e:
-    reason = getattr(e, 'reason', e)
-    raise errors.UserError(f'{url} cannot be fetched: {reason}.') from e
   if sha256:
     got = file_sha256(part)
     if got != sha256:
@@ -59,6 +55,35 @@ def download(url: str, path: os.PathLike | str, *, sha256: str = '') -> None:
         f'{url} arrived damaged: its SHA-256 is {got}, not {sha256}. Try again.'
       )
   os.replace(part, path)
+
+
+def read(url: str, max_bytes: int) -> bytes:
+  """Returns what is at `url`, in memory.
+
+  Raises:
+    errors.UserError: if the server cannot be reached or says no, or it is more
+      than `max_bytes`.
+  """
+  url = https_url(url)
+  with (
+    _explaining(url),
+    urllib.request.urlopen(url, timeout=_TIMEOUT) as response,
+  ):
+    data = response.read(max_bytes + 1)
+  if len(data) > max_bytes:
+    raise errors.UserError(f'{url} has more than {max_bytes} bytes.')
+  return data
+
+
+@contextlib.contextmanager
+def _explaining(url: str) -> Iterator[None]:
+  try:
+    yield
+  except urllib.error.HTTPError as e:
+    raise errors.UserError(f'{url}: HTTP {e.code} {e.reason}.') from e
+  except (OSError, ValueError, http.client.HTTPException) as e:
+    reason = getattr(e, 'reason', e)
+    raise errors.UserError(f'{url} cannot be fetched: {reason}.') from e
 
 
 def file_sha256(path: os.PathLike | str) -> str:

@@ -1,182 +1,112 @@
-"""Classifies image files with the artifact of a run, or any other weights.
+"""Classifies images with the artifact of a run, or any other weights.
 
 python -m vit_jax.predict --artifact=/tmp/digits/artifact IMAGE...
+
+IMAGE is a file, a folder, a pattern such as 'photos/**/*.jpg', an address, or - for
+an image that comes through standard input.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-import dataclasses
+import csv
 import json
 import pathlib
+import sys
 
 from absl import flags
-import jax
-from jaxtyping import Array, Float
-import numpy as np
+from absl import logging
 
-from vit_jax import checkpoint
 from vit_jax import cli
 from vit_jax import errors
-from vit_jax import inference
-from vit_jax import weights as weights_lib
-from vit_jax.data import augment
-from vit_jax.data import transforms
+from vit_jax import predictor as predictor_lib
+from vit_jax.data import inputs
 
-Prediction = list[tuple[str, float]]
+Named = tuple[str, predictor_lib.Prediction]
+
+_COLUMNS = ('image', 'rank', 'class', 'probability')
 
 
 def predict(
-  weights: weights_lib.Weights,
-  paths: Sequence[str],
-  *,
-  top_k: int = 5,
-  batch_size: int = 32,
-) -> Iterator[Prediction]:
-  """Yields, for each image, its most probable classes, the best first.
+  predictor: predictor_lib.Predictor, names: Sequence[str], *, top_k: int
+) -> Iterator[Named]:
+  """Yields the name of each image and its most probable classes."""
+  for place, row in predictor.probabilities(names):
+    yield names[place], predictor.best(row, top_k)
+  if predictor.skipped:
+    logging.warning('%d images were skipped.', len(predictor.skipped))
 
-  Images are prepared as evaluation prepares them.
 
-  Args:
-    weights: of `checkpoint.read`.
-    paths: image files.
-    top_k: how many classes, at most.
-    batch_size: images at a time.
-
-  Yields:
-    [(class name, probability)].
+def read_labels(path: str, count: int) -> list[str]:
+  """Returns the lines of a file.
 
   Raises:
-    errors.UserError: if these weights cannot predict, or at a file that is
-      missing or no image.
+    errors.UserError: if it cannot be read or has not `count` lines.
   """
-  module = weights.module()
-  _check_can_predict(weights)
-
-  @jax.jit
-  def probabilities(params, images: Array) -> Float[Array, 'B K']:
-    x = augment.normalize(images, weights.mean, weights.std)
-    logits = inference.apply(module, params, x)
-    if weights.loss == 'sigmoid':
-      return jax.nn.sigmoid(logits)
-    return jax.nn.softmax(logits)
-
-  params = inference.cast_weights(weights.params, module.dtype)
-  params = jax.device_put(dict(params))
-  batch_size, size = min(batch_size, len(paths)), weights.image_shape[:2]
-  for start in range(0, len(paths), batch_size):
-    chunk = paths[start : start + batch_size]
-    images = [read_image(path, weights) for path in chunk]
-    images = transforms.stack(
-      [transforms.eval_image(x, size, weights.resize_test) for x in images]
-    )
-    # One shape for all batches, so that the last is not compiled again.
-    padding = (0, batch_size - len(chunk))
-    images = np.pad(images, (padding, (0, 0), (0, 0), (0, 0)))
-    result = np.asarray(probabilities(params, images))[: len(chunk)]
-    for row in result:
-      best = np.argsort(-row, kind='stable')[:top_k]
-      yield [(weights.class_names[i], float(row[i])) for i in best]
-
-
-def _check_can_predict(weights: weights_lib.Weights) -> None:
-  if 'text_model' in weights.model:
-    raise errors.UserError(
-      'These weights compare images with texts: use python -m'
-      ' vit_jax.zero_shot --labels=...'
-    )
-  if not weights.class_names:
-    raise errors.UserError(
-      'These weights have no head: they give features, no classes. Fine-tune'
-      ' them with --config.pretrained.'
-    )
-  if weights_lib.has_zero_head(weights.params):
-    raise errors.UserError(
-      'The head of these weights is all zeros, so that every class would be as'
-      ' probable as any other: the ImageNet-21k files of the paper were'
-      ' published so. They are good to fine-tune from; to predict, take one'
-      ' whose head is `ok` in python -m vit_jax.models_list.'
-    )
-  if weights.image_shape is None:
-    raise errors.UserError(
-      'These weights do not tell the size of their images: their patches are no'
-      ' square grid. Predict with the artifact of a run.'
-    )
-
-
-def _with_labels(
-  weights: weights_lib.Weights, path: str
-) -> weights_lib.Weights:
   try:
     names = pathlib.Path(path).read_text(encoding='utf-8').splitlines()
   except (OSError, UnicodeDecodeError) as e:
     raise errors.UserError(f'--labels={path} cannot be read: {e}.') from e
-  if len(names) != len(weights.class_names):
+  if len(names) != count:
     raise errors.UserError(
-      f'--labels={path} has {len(names)} lines, the model'
-      f' {len(weights.class_names)} classes.'
+      f'--labels={path} has {len(names)} lines, the model {count} classes.'
     )
-  return dataclasses.replace(weights, class_names=names)
-
-
-def read_image(path: str, weights: weights_lib.Weights) -> transforms.Image:
-  """Decodes an image file as the weights want it.
-
-  Raises:
-    errors.UserError: if it is missing or no image.
-  """
-  try:
-    return transforms.decode(
-      pathlib.Path(path).read_bytes(),
-      channels=weights.image_shape[2],
-      exif=weights.exif,
-    )
-  except OSError as e:
-    raise errors.UserError(f'{path} cannot be read: {e.strerror}.') from e
-  except ValueError as e:
-    raise errors.UserError(f'{path} cannot be decoded: {e}.') from e
+  return names
 
 
 def show(
-  paths: Sequence[str], predictions: Iterable[Prediction], *, as_json: bool
+  predictions: Iterable[Named],
+  names: Sequence[str],
+  *,
+  as_json: bool,
+  as_csv: bool,
 ) -> None:
-  """Prints predictions as they come, for people or as JSON lines."""
-  for path, prediction in zip(paths, predictions, strict=True):
+  """Prints predictions as they come: a table, JSON lines or CSV.
+
+  Args:
+    predictions: of images.
+    names: of all images, for the width of the first column.
+    as_json: an object an image.
+    as_csv: a row a class.
+
+  Raises:
+    errors.UserError: if both are wanted.
+  """
+  if as_json and as_csv:
+    raise errors.UserError('Choose one of --json and --csv.')
+  writer = csv.writer(sys.stdout)
+  if as_csv:
+    writer.writerow(_COLUMNS)
+  width = max(map(len, names), default=0)
+  for name, prediction in predictions:
     if as_json:
-      rows = [{'class': name, 'probability': p} for name, p in prediction]
-      print(json.dumps({'image': path, 'predictions': rows}))
+      rows = [{'class': label, 'probability': p} for label, p in prediction]
+      print(json.dumps({'image': name, 'predictions': rows}))
+    elif as_csv:
+      for rank, (label, p) in enumerate(prediction, 1):
+        writer.writerow((name, rank, label, p))
     else:
-      print(path)
-      for name, p in prediction:
-        print(f'  {p:7.2%}  {name}')
+      for i, (label, p) in enumerate(prediction):
+        print(f'{"" if i else name:{width}}  {p:7.2%}  {label}')
 
 
 def define_flags() -> None:
   """Not on import: other command lines have flags of these names too."""
   flags.DEFINE_integer('top_k', 5, 'Classes shown.', lower_bound=1)
-  flags.DEFINE_integer('batch', 32, 'Images at a time.', lower_bound=1)
   flags.DEFINE_bool('json', False, 'Print a JSON object an image.')
+  flags.DEFINE_bool('csv', False, 'Print CSV, a row a class.')
 
 
 def main(argv: Sequence[str]) -> None:
-  options, paths = flags.FLAGS, argv[1:]
-  if not paths:
-    raise errors.UserError('Name at least one image file.')
-  weights = checkpoint.read(options.artifact)
+  options, names = flags.FLAGS, inputs.find(argv[1:])
+  predictor = predictor_lib.from_flags()
   if options.labels:
-    weights = _with_labels(weights, options.labels)
-  predictions = predict(
-    weights, paths, top_k=options.top_k, batch_size=options.batch
-  )
-  show(paths, predictions, as_json=options.json)
+    predictor.labels = read_labels(options.labels, len(predictor.labels))
+  predictions = predict(predictor, names, top_k=options.top_k)
+  show(predictions, names, as_json=options.json, as_csv=options.csv)
 
 
 if __name__ == '__main__':
   define_flags()
-  flags.DEFINE_string(
-    'artifact',
-    None,
-    'WORKDIR/artifact, or whatever else config.pretrained takes.',
-    required=True,
-  )
+  predictor_lib.define_flags()
   flags.DEFINE_string(
     'labels', None, 'File with the names of the classes, one a line.'
   )

@@ -12,6 +12,7 @@ import numpy as np
 
 from vit_jax import errors
 from vit_jax import models
+from vit_jax.configs import models as model_configs
 
 Params = Mapping[str, Any]
 
@@ -88,10 +89,49 @@ def has_zero_head(params: Params) -> bool:
   )
 
 
+def check_vision(weights: Weights) -> None:
+  """Raises `errors.UserError` unless the weights are of images of a size."""
+  if weights.model is not None and 'text_model' in weights.model:
+    raise errors.UserError(
+      'These weights compare images with texts: use python -m'
+      ' vit_jax.zero_shot --labels=...'
+    )
+  if weights.image_shape is None:
+    raise errors.UserError(
+      'These weights do not tell the size of their images: their patches are no'
+      ' square grid. Give it with --image_size=HEIGHT,WIDTH.'
+    )
+
+
+def check_can_predict(weights: Weights) -> None:
+  """Raises `errors.UserError` unless the weights have a head that was trained."""
+  if not weights.class_names:
+    raise errors.UserError(
+      'These weights have no head: they give features, no classes. Fine-tune'
+      ' them with --config.pretrained.'
+    )
+  if has_zero_head(weights.params):
+    raise errors.UserError(
+      'The head of these weights is all zeros, so that every class would be as'
+      ' probable as any other: the ImageNet-21k files of the paper were'
+      ' published so. They are good to fine-tune from; to predict, take one'
+      ' whose head is `ok` in python -m vit_jax.models_list.'
+    )
+
+
 def num_channels(params: Params) -> int:
   """Returns how many channels the first kernel takes."""
   first = next(n for n in ('conv_root', 'embedding', 'stem') if n in params)
   return params[first]['kernel'].shape[2]
+
+
+def grid(weights: Weights) -> tuple[int, int]:
+  """Returns (rows, columns) of the patches of an image; its size is known."""
+  return model_configs.patch_grid(
+    weights.image_shape[:2],
+    tuple(weights.model['patches']['size']),
+    weights.model.get('resnet'),
+  )
 
 
 def describe(weights: Weights) -> str:

@@ -18,10 +18,12 @@ from vit_jax import errors
 from vit_jax import lit_weights
 from vit_jax import models
 from vit_jax import predict
+from vit_jax import predictor
 from vit_jax import released
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
 from vit_jax.data import augment
+from vit_jax.data import inputs
 from vit_jax.data import text
 from vit_jax.data import transforms
 
@@ -85,12 +87,12 @@ def classify(
   crop: bool = False,
   top_k: int = 5,
   batch_size: int = 32,
-) -> Iterator[predict.Prediction]:
+) -> Iterator[predictor.Prediction]:
   """Yields, for each image, the labels that fit best, the best first.
 
   Args:
     weights: of `load`.
-    paths: image files.
+    paths: images, see `inputs.find`.
     labels: what may be seen.
     templates: texts with {} for the label; their embeddings are averaged.
     crop: whether to keep the aspect ratio and take the centre.
@@ -122,13 +124,24 @@ def classify(
     return jax.nn.softmax(logits)
 
   def classify_files(chunk: Sequence[str]) -> Float[Array, 'B K']:
-    images = [predict.read_image(path, weights) for path in chunk]
+    images = [_read_image(path, weights) for path in chunk]
     images = np.stack([transforms.lit_image(x, size, crop) for x in images])
     return probabilities(params, ztxt, images)
 
   for row in _in_batches(classify_files, paths, batch_size):
     best = np.argsort(-row, kind='stable')[:top_k]
     yield [(labels[i], float(row[i])) for i in best]
+
+
+def _read_image(name: str, weights: weights_lib.Weights) -> transforms.Image:
+  try:
+    return transforms.decode(
+      inputs.read(name), channels=weights.image_shape[2], exif=weights.exif
+    )
+  except OSError as e:
+    raise errors.UserError(f'{name} cannot be read: {e.strerror}.') from e
+  except ValueError as e:
+    raise errors.UserError(f'{name} cannot be decoded: {e}.') from e
 
 
 def _in_batches(
@@ -190,6 +203,7 @@ def read_list(text_or_file: str) -> list[str]:
 
 def _define_flags() -> None:
   predict.define_flags()
+  flags.DEFINE_integer('batch', 32, 'Images at a time.', lower_bound=1)
   flags.DEFINE_string(
     'model', None, 'Folder WORKDIR/artifact, a released model or an .npz file.'
   )
@@ -215,9 +229,7 @@ def _define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  options, paths = flags.FLAGS, argv[1:]
-  if not paths:
-    raise errors.UserError('Name at least one image file.')
+  options, names = flags.FLAGS, inputs.find(argv[1:])
   weights = load(
     options.model,
     vocabulary=options.vocabulary,
@@ -226,14 +238,15 @@ def main(argv: Sequence[str]) -> None:
   )
   predictions = classify(
     weights,
-    paths,
+    names,
     read_list(options.labels),
     templates=options.templates,
     crop=options.crop,
     top_k=options.top_k,
     batch_size=options.batch,
   )
-  predict.show(paths, predictions, as_json=options.json)
+  named = zip(names, predictions, strict=True)
+  predict.show(named, names, as_json=options.json, as_csv=options.csv)
 
 
 if __name__ == '__main__':

@@ -107,15 +107,19 @@ def _class_folders(folder: pathlib.Path) -> dict[str, list[str]]:
   classes = {}
   for entry in os.scandir(folder):
     if entry.is_dir() and not entry.name.startswith('.'):
-      files = [
-        os.path.join(parent, name)
-        for parent, _, names in os.walk(entry.path, followlinks=True)
-        for name in names
-        if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith('.')
-      ]
-      if files:
-        classes[entry.name] = sorted(files)
+      if files := image_files(entry.path):
+        classes[entry.name] = files
   return classes
+
+
+def image_files(folder: str) -> list[str]:
+  """Returns the image files in a folder and those below it, sorted."""
+  return sorted(
+    os.path.join(parent, name)
+    for parent, _, names in os.walk(folder, followlinks=True)
+    for name in names
+    if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith('.')
+  )
 
 
 def _shuffled(

@@ -104,7 +104,7 @@ class Decoded:
       if self.on_bad_image == 'raise':
         raise errors.UserError(
           f'{name} cannot be decoded: {e}. Mend or delete it, or leave such'
-          f' files out with --config.on_bad_image=skip.'
+          f' files out with on_bad_image=skip.'
         ) from e
       if name not in self.skipped:
         self.skipped.add(name)

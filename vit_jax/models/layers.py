@@ -195,7 +195,7 @@ class PatchEmbedding(nn.Module):
     rows, columns = images.shape[1] // height, images.shape[2] // width
     x = images[:, : rows * height, : columns * width]
     x = x.reshape(-1, rows, height, columns, width, channels)
-    x = x.swapaxes(2, 3).reshape(len(x), rows * columns, -1)
+    x = x.swapaxes(2, 3).reshape(x.shape[0], rows * columns, -1)
     kernel = kernel.reshape(-1, self.features)
     y = einsum('blk,kd->bld', x, kernel, self.dtype) + bias
     return y.astype(activation_dtype(self.dtype))

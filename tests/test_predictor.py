@@ -1,0 +1,269 @@
+"""A trained model in use: classes, features, attention, of images however named."""
+
+import io
+import json
+import sys
+
+from conftest import GOLDEN
+from conftest import picture
+import cv2
+import jax
+import jax.numpy as jnp
+import numpy as np
+import PIL.Image
+import pytest
+
+import vit_jax
+from vit_jax import checkpoint
+from vit_jax import errors
+from vit_jax import models
+from vit_jax import predict
+from vit_jax import predictor as predictor_lib
+from vit_jax.data import augment
+from vit_jax.data import inputs
+from vit_jax.data import transforms
+
+TOKEN = GOLDEN / 'vit_token.npz'
+
+
+@pytest.fixture(scope='module')
+def token():
+  return vit_jax.load(TOKEN, batch_size=2)
+
+
+def prepared(image, size=(32, 32)):
+  image = transforms.eval_image(image, size)
+  return augment.normalize(transforms.stack([image]))
+
+
+def tokens_by_hand(module, params, x, layers):
+  """The encoder's steps written out, with the modules themselves."""
+  depth = module.transformer['num_layers']
+  short = {**module.transformer, 'num_layers': layers}
+  cut = module.clone(
+    num_classes=None,
+    transformer=short,
+    classifier='token_unpooled',
+    # The last LayerNorm, which the output of a layer in the middle lacks.
+    fc_norm=layers < depth,
+  )
+  params = {**params, 'fc_norm': params['Transformer']['encoder_norm']}
+  if layers == depth:
+    return cut.apply({'params': params}, x, train=False)
+  encoder = models.Encoder(**short, final_norm=False, name='Transformer')
+  embedded = cut.clone(transformer=None, classifier='unpooled', fc_norm=False)
+  y = embedded.apply({'params': params}, x, train=False)
+  cls = jnp.tile(params['cls'], (len(y), 1, 1))
+  y = jnp.concatenate([cls, y], axis=1)
+  return encoder.apply({'params': params['Transformer']}, y, train=False)
+
+
+def test_all_ways_to_give_an_image_agree(token, tmp_path, monkeypatch):
+  image = picture()
+  name = str(tmp_path / 'x.png')
+  cv2.imwrite(name, image[..., ::-1])
+  bgra = np.dstack([image[..., ::-1], np.full(image.shape[:2], 7, np.uint8)])
+  cv2.imwrite(str(tmp_path / 'y.png'), bgra)
+
+  class Standard:
+    buffer = io.BytesIO((tmp_path / 'x.png').read_bytes())
+
+  monkeypatch.setattr(sys, 'stdin', Standard)
+  images = [
+    name,
+    tmp_path / 'y.png',
+    image,
+    bgra[..., [2, 1, 0, 3]],
+    PIL.Image.fromarray(image),
+    '-',
+  ]
+
+  def rows(images):
+    return np.stack([row for _, row in token.probabilities(images)])
+
+  [want] = rows(image)
+  np.testing.assert_allclose(rows(images), [want] * len(images), rtol=1e-5)
+  grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+  same = rows([grey, grey[..., None], np.dstack([grey] * 3)])
+  np.testing.assert_allclose(same, same[:1].repeat(3, axis=0), rtol=1e-5)
+  assert np.abs(same[0] - want).max() > 1e-3
+
+
+def test_probabilities_are_those_of_the_model(token):
+  images = [picture(seed) for seed in range(5)]  # Not a multiple of the batch.
+  rows = dict(token.probabilities(images))
+  assert list(rows) == list(range(5))
+  weights = checkpoint.read(TOKEN)
+  for image, row in zip(images, rows.values(), strict=True):
+    logits = weights.module().apply(
+      {'params': weights.params}, prepared(image), train=False
+    )
+    np.testing.assert_allclose(row, jax.nn.softmax(logits)[0], atol=1e-6)
+  [best] = token.predict(images[0], top_k=1)
+  assert best[0][0] == token.labels[np.argmax(rows[0])]
+
+
+@pytest.mark.parametrize(
+  'image',
+  [np.zeros((4, 4, 3)), np.zeros((2, 3, 4, 4, 3), np.uint8)[0], np.uint8(1)],
+)
+def test_arrays_that_are_no_image(token, image):
+  if np.ndim(image) == 4:  # Is several.
+    assert len(token.predict(image)) == len(image)
+    return
+  with pytest.raises(errors.UserError, match='image 0 is .* must be uint8'):
+    token.predict(image)
+
+
+def test_channels_that_do_not_fit(token):
+  with pytest.raises(errors.UserError, match='has 2 channels, .* takes .* 3'):
+    token.predict(np.zeros((8, 8, 2), np.uint8))
+
+
+def test_features_are_what_the_head_sees(token):
+  images = [picture(seed) for seed in range(3)]
+  features = token.features(images)
+  head = token.weights.params['head']
+  rows = np.stack([row for _, row in token.probabilities(images)])
+  logits = features @ head['kernel'] + head['bias']
+  np.testing.assert_allclose(jax.nn.softmax(logits), rows, atol=1e-6)
+  assert token.features([]).shape == (0, 0)
+
+
+def test_features_of_each_layer(token):
+  x = prepared(picture())
+  weights, depth = (
+    token.weights,
+    token.weights.model['transformer']['num_layers'],
+  )
+  for layer, last in ((1, 1), (2, 2), (None, depth)):
+    want = tokens_by_hand(weights.module(), weights.params, x, last)
+    for pooling, pooled in (
+      ('tokens', want),
+      ('cls', want[:, 0]),
+      ('gap', want[:, 1:].mean(axis=1)),
+    ):
+      got = token.features(picture(), layer=layer, pooling=pooling)
+      np.testing.assert_allclose(got, pooled, atol=1e-5)
+  np.testing.assert_allclose(
+    token.features(picture(), pooling='cls'),
+    token.features(picture()),
+    atol=1e-6,
+  )
+
+
+@pytest.mark.parametrize(
+  ('file', 'kwargs', 'message'),
+  [
+    ('vit_token', {'layer': 4}, 'layer is 4; the model has 3'),
+    ('vit_token', {'layer': 0}, 'layer is 0; the model has 3'),
+    ('vit_token', {'pooling': 'mean'}, "pooling is 'mean', must be one of"),
+    ('vit_gap', {'pooling': 'cls'}, 'has no class token'),
+  ],
+)
+def test_features_that_are_not_there(file, kwargs, message):
+  predictor = vit_jax.load(GOLDEN / f'{file}.npz')
+  with pytest.raises(errors.UserError, match=message):
+    predictor.features(picture(), **kwargs)
+
+
+def test_mixers_have_features_and_no_attention():
+  mixer = vit_jax.load(GOLDEN / 'mixer.npz')
+  pooled = mixer.features(picture(), pooling='gap')
+  np.testing.assert_allclose(mixer.features(picture()), pooled, atol=1e-5)
+  with pytest.raises(errors.UserError, match='has no attention'):
+    mixer.attention(picture())
+
+
+def test_weights_of_attention(token):
+  weights = token.attention([picture(), picture(1)])
+  transformer = token.weights.model['transformer']
+  layers, heads = transformer['num_layers'], transformer['num_heads']
+  length = 1 + token.grid[0] * token.grid[1]
+  assert weights.shape == (2, layers, heads, length, length)
+  np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+  # Layers are in their order: those of one differ from those of the other.
+  one = vit_jax.load(TOKEN)
+  block = dict(one.weights.params['Transformer']['encoderblock_1'])
+  block = jax.tree.map(np.zeros_like, block)
+  one.weights.params['Transformer']['encoderblock_1'] = block
+  flat = predictor_lib.Predictor(one.weights).attention(picture())[0]
+  np.testing.assert_allclose(flat[0], weights[0, 0], atol=1e-6)
+  np.testing.assert_allclose(flat[1], 1 / length, atol=1e-6)
+
+
+def test_another_size(token):
+  wide = vit_jax.load(TOKEN, size=(32, 64))
+  assert wide.grid == (token.grid[0], 2 * token.grid[1])
+  row = next(wide.probabilities(picture()))[1]
+  assert row.sum() == pytest.approx(1, abs=1e-5)
+  mixer = GOLDEN / 'mixer.npz'
+  with pytest.raises(errors.UserError, match='of a Mixer cannot be resized'):
+    vit_jax.load(mixer, size=(64, 64))
+  same = checkpoint.at_size(token.weights, (32, 32), path='x')
+  jax.tree.map(np.testing.assert_array_equal, same.params, token.weights.params)
+
+
+def test_bad_images_are_named_or_left_out(tmp_path):
+  good, bad = str(tmp_path / 'good.png'), str(tmp_path / 'bad.jpg')
+  cv2.imwrite(good, picture())
+  (tmp_path / 'bad.jpg').write_bytes(b'\xff\xd8 no more')
+  with pytest.raises(errors.UserError, match='bad.jpg cannot be decoded'):
+    vit_jax.load(TOKEN).predict([good, bad])
+  kept = vit_jax.load(TOKEN, on_bad_image='skip')
+  assert [i for i, _ in kept.probabilities([bad, good, bad, good])] == [1, 3]
+  assert kept.skipped == {bad}
+
+
+def test_what_cannot_be_found(tmp_path):
+  (tmp_path / 'empty').mkdir()
+  for argument, message in (
+    (str(tmp_path / 'x.jpg'), 'x.jpg cannot be read: there is no such file'),
+    (str(tmp_path / '*.jpg'), r'\*.jpg cannot be read: there is no such file'),
+    (str(tmp_path / 'empty'), r'empty has no images \(.jpg'),
+  ):
+    with pytest.raises(errors.UserError, match=message):
+      inputs.find([argument])
+  with pytest.raises(errors.UserError, match='Name at least one image'):
+    inputs.find([])
+
+
+def test_folders_patterns_and_names_with_brackets(tmp_path):
+  for name in ('b/2.jpg', 'b/1.PNG', 'a[1].jpg', 'b/c/3.webp', 'b/note.txt'):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b'')
+
+  def names(*arguments):
+    found = inputs.find([str(tmp_path / x) for x in arguments])
+    return [x.removeprefix(f'{tmp_path}/') for x in found]
+
+  assert names('b') == ['b/1.PNG', 'b/2.jpg', 'b/c/3.webp']
+  assert names('a[1].jpg', 'b/*.jpg') == ['a[1].jpg', 'b/2.jpg']
+  assert names('**/*.webp') == ['b/c/3.webp']
+  assert inputs.find(['-', 'https://x/y.jpg']) == ['-', 'https://x/y.jpg']
+
+
+def test_tables(capsys):
+  predictions = [
+    ('a.jpg', [('cat, "big"', 0.75), ('dog', 0.25)]),
+    ('long/b.jpg', [('dog', 1.0)]),
+  ]
+  names = [name for name, _ in predictions]
+  predict.show(predictions, names, as_json=False, as_csv=False)
+  assert capsys.readouterr().out.splitlines() == [
+    'a.jpg        75.00%  cat, "big"',
+    '             25.00%  dog',
+    'long/b.jpg  100.00%  dog',
+  ]
+  predict.show(predictions, names, as_json=False, as_csv=True)
+  assert capsys.readouterr().out.splitlines() == [
+    'image,rank,class,probability',
+    'a.jpg,1,"cat, ""big""",0.75',
+    'a.jpg,2,dog,0.25',
+    'long/b.jpg,1,dog,1.0',
+  ]
+  predict.show(predictions, names, as_json=True, as_csv=False)
+  lines = capsys.readouterr().out.splitlines()
+  assert json.loads(lines[0])['predictions'][0]['class'] == 'cat, "big"'
+  with pytest.raises(errors.UserError, match='one of --json and --csv'):
+    predict.show(predictions, names, as_json=True, as_csv=True)

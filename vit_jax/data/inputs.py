@@ -1,0 +1,122 @@
+"""Images as people name or hold them: files, folders, addresses, arrays."""
+
+from collections.abc import Sequence
+import glob
+import os
+import sys
+from typing import Any
+
+import cv2
+import numpy as np
+
+from vit_jax import download
+from vit_jax import errors
+from vit_jax.data import folder
+
+STDIN = '-'
+
+_MAX_BYTES = 1 << 28  # Of an image that comes from elsewhere.
+
+
+def find(arguments: Sequence[str]) -> list[str]:
+  """Returns the names of images, in the order they are given.
+
+  Args:
+    arguments: each a file; a folder, which is searched for images, as are those
+      in it; a pattern, 'photos/**/*.jpg'; an address, 'https://...'; or '-', an
+      image that comes through standard input.
+
+  Raises:
+    errors.UserError: if nothing is there.
+  """
+  if not arguments:
+    raise errors.UserError('Name at least one image or folder.')
+  names = []
+  for argument in arguments:
+    if argument == STDIN or download.is_url(argument):
+      found = [argument]
+    elif os.path.isdir(argument):
+      found = folder.image_files(argument)
+    elif os.path.exists(argument):  # Brackets may be part of a name.
+      found = [argument]
+    else:
+      found = sorted(
+        filter(os.path.isfile, glob.glob(argument, recursive=True))
+      )
+    if not found:
+      raise errors.UserError(
+        f'{argument} has no images ({", ".join(folder.IMAGE_SUFFIXES)}).'
+        if os.path.isdir(argument)
+        else f'{argument} cannot be read: there is no such file, folder or'
+        f' pattern of files.'
+      )
+    names += found
+  return names
+
+
+class InputSource:
+  """A source of such images, see `sources`; without labels."""
+
+  image_shape = None
+  class_names = ()
+
+  def __init__(self, images: Sequence[Any], channels: int):
+    """Takes names as `find` gives them, arrays or pictures of Pillow.
+
+    Args:
+      images: of them.
+      channels: that arrays are to have.
+    """
+    self._images, self._channels = images, channels
+
+  def __len__(self) -> int:
+    return len(self._images)
+
+  def __getitem__(self, index: int) -> dict[str, Any]:
+    image = self._images[index]
+    if isinstance(image, str | os.PathLike):
+      name = os.fspath(image)
+      return {'image': read(name), 'label': 0, 'name': name}
+    name = f'image {index}'
+    image = _as_array(image, self._channels, name)
+    return {'image': image, 'label': 0, 'name': name}
+
+
+def read(name: str) -> bytes:
+  """Returns the bytes of an image by its name.
+
+  Raises:
+    OSError: if it is a file that cannot be read.
+    errors.UserError: if it is an address that cannot.
+  """
+  if name == STDIN:
+    return sys.stdin.buffer.read(_MAX_BYTES)
+  if download.is_url(name):
+    return download.read(name, _MAX_BYTES)
+  return folder.read_bytes(name)
+
+
+def _as_array(image: Any, channels: int, name: str) -> np.ndarray:
+  """Returns uint8 [H, W, channels]; transparency is left out."""
+  if hasattr(image, 'convert'):  # Pillow's, of whichever mode.
+    image = image.convert('L' if channels == 1 else 'RGB')
+  array = np.asarray(image)
+  if array.ndim == 2:
+    array = array[..., None]
+  if array.dtype != np.uint8 or array.ndim != 3 or 0 in array.shape:
+    raise errors.UserError(
+      f'{name} is {array.dtype} of shape {array.shape}: it must be uint8, [H, W]'
+      f' or [H, W, C], values from 0 to 255.'
+    )
+  have = array.shape[-1]
+  if have == 4 and channels == 3:
+    return array[..., :3]
+  if have == 1 and channels == 3:
+    return array.repeat(3, axis=-1)
+  if have == 3 and channels == 1:
+    return cv2.cvtColor(array, cv2.COLOR_RGB2GRAY)[..., None]
+  if have != channels:
+    raise errors.UserError(
+      f'{name} has {have} channels, the model takes images with {channels}.'
+    )
+  return array
