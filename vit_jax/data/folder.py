@@ -106,9 +106,9 @@ def _class_folders(folder: pathlib.Path) -> dict[str, list[str]]:
   """Returns {class: files}, those of nested folders included."""
   classes = {}
   for entry in os.scandir(folder):
-    if entry.is_dir() and not entry.name.startswith('.'):
-      if files := image_files(entry.path):
-        classes[entry.name] = files
+    is_class = entry.is_dir() and not entry.name.startswith('.')
+    if is_class and (files := image_files(entry.path)):
+      classes[entry.name] = files
   return classes
 
 

@@ -1,0 +1,152 @@
+"""Attention maps against their definitions, and the pictures made of them."""
+
+import dataclasses
+
+from conftest import GOLDEN
+from conftest import picture
+from conftest import run
+import cv2
+import numpy as np
+import pytest
+
+import vit_jax
+from vit_jax import attention
+from vit_jax import attention_maps
+from vit_jax import errors
+from vit_jax import predictor as predictor_lib
+
+GRID, PREFIX = (3, 4), 1
+LENGTH = PREFIX + GRID[0] * GRID[1]
+
+
+@pytest.fixture
+def weights():
+  rng = np.random.default_rng(0)
+  weights = rng.random((2, 3, LENGTH, LENGTH)).astype(np.float32)
+  return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def test_rollout_is_the_product_of_its_layers(weights):
+  first, second = weights.mean(axis=1)
+  eye = np.eye(LENGTH)
+  want = (0.5 * second + 0.5 * eye) @ (0.5 * first + 0.5 * eye)
+  got = attention_maps.rollout(weights)
+  np.testing.assert_allclose(got, want, rtol=1e-5)
+  np.testing.assert_allclose(got.sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_maps_are_of_the_class_token_or_the_mean(weights):
+  maps = attention_maps.patch_map(weights, GRID)
+  assert maps.shape == (2, 3, *GRID)
+  assert maps[1, 2, 1, 3] == weights[1, 2, 0, PREFIX + 1 * GRID[1] + 3]
+  rows = weights[:, :, PREFIX:, PREFIX:]
+  maps = attention_maps.patch_map(rows, GRID)
+  np.testing.assert_allclose(maps[0, 1, 2, 0], rows[0, 1, :, 8].mean())
+
+
+def test_distances_by_hand(weights):
+  pixels = (16, 8)
+  got = attention_maps.mean_distances(weights, GRID, pixels)
+  places = [(r * 16, c * 8) for r in range(GRID[0]) for c in range(GRID[1])]
+  for layer in range(2):
+    for head in range(3):
+      means = []
+      for i, (y, x) in enumerate(places, PREFIX):
+        row = weights[layer, head, i, PREFIX:]
+        far = [np.hypot(y - v, x - u) for v, u in places]
+        means.append(np.average(far, weights=row))
+      assert got[layer, head] == pytest.approx(np.mean(means), rel=1e-5)
+  # A head that looks at itself alone looks nowhere else.
+  itself = np.eye(LENGTH, dtype=np.float32)[None, None]
+  assert attention_maps.mean_distances(itself, GRID, pixels) == 0
+
+
+def test_similarities_of_positions():
+  posemb = np.random.default_rng(0).normal(size=(1, LENGTH, 5))
+  got = attention_maps.position_similarities(posemb, GRID)
+  a, b = posemb[0, PREFIX + 5], posemb[0, PREFIX + 10]
+  want = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+  assert got[1, 1, 2, 2] == pytest.approx(want)
+  np.testing.assert_allclose(np.einsum('ijij->ij', got), 1)
+
+
+def test_first_filters_are_principal_components():
+  rng = np.random.default_rng(0)
+  one, other = rng.normal(size=(2, 2, 2, 3))
+  shares = rng.normal(size=(2, 64))
+  kernel = 9 * one[..., None] * shares[0] + 0.1 * other[..., None] * shares[1]
+  first = attention_maps.first_filters(kernel, 2)[0]
+  assert first.shape == (2, 2, 3)
+  assert 0 <= first.min() < first.max() <= 1
+  direction = (first - 0.5).ravel() / np.linalg.norm(first - 0.5)
+  along = abs(direction @ one.ravel())
+  assert along == pytest.approx(np.linalg.norm(one), rel=1e-2)
+
+
+@pytest.mark.parametrize(
+  'name', ['vit_token', 'vit_gap', 'vit_nonsquare', 'hybrid_r_stem']
+)
+def test_pictures_of_every_vit(name, tmp_path):
+  files = [str(tmp_path / f'{i}.png') for i in (0, 1)]
+  for i, file in enumerate(files):
+    cv2.imwrite(file, picture(i))
+  size = (32, 48) if name == 'vit_nonsquare' else None
+  predictor = vit_jax.load(GOLDEN / f'{name}.npz', size=size)
+  paths = attention.draw(predictor, files, tmp_path / 'new')
+  names = {p.name for p in paths}
+  assert names == {p.name for p in (tmp_path / 'new').iterdir()}
+  assert len(names) == 9
+  for path in paths:
+    pixels = cv2.imread(str(path))
+    assert min(pixels.shape[:2]) > 100
+    assert pixels.std() > 5, path
+
+
+def test_a_model_that_trains_with_fused_attention():
+  plain = vit_jax.load(GOLDEN / 'vit_token.npz')
+  model = dict(plain.weights.model)
+  model['transformer'] = {**model['transformer'], 'attention': 'cudnn'}
+  fused = predictor_lib.Predictor(
+    dataclasses.replace(plain.weights, model=model)
+  )
+  np.testing.assert_array_equal(
+    fused.attention(picture()), plain.attention(picture())
+  )
+
+
+def test_another_resolution_has_more_patches():
+  predictor = vit_jax.load(GOLDEN / 'vit_token.npz', size=(48, 64))
+  values = attention.rollout_map(
+    predictor.attention(picture())[0], predictor.grid
+  )
+  assert values.shape == predictor.grid
+  assert attention.on_image(
+    attention.as_picture(np.zeros((48, 64, 1))), values
+  ).shape == (384, 512, 3)
+
+
+def test_names_of_files():
+  stems = [attention._stem(n) for n in ('a/b.c.jpg', 'x/b c.png', '-', '..')]
+  assert stems == ['b.c', 'b_c', '-', 'image']
+  assert attention._unique(['a', 'b', 'a']) == ['a', 'b', 'a_2']
+
+
+def test_the_command_line(tmp_path):
+  cv2.imwrite(str(tmp_path / 'x.png'), picture())
+  args = (
+    'vit_jax.attention',
+    f'--artifact={GOLDEN}/vit_token.npz',
+    str(tmp_path / 'x.png'),
+  )
+  result = run(*args, f'--output={tmp_path}/out')
+  assert result.returncode == 0, result.stderr
+  assert f'{tmp_path}/out/x_rollout.png' in result.stdout.splitlines()
+  result = run(*args, f'--output={tmp_path}/x.png/out')
+  assert result.returncode == 1
+  assert 'cannot be written' in result.stderr
+  with pytest.raises(errors.UserError, match='has no attention'):
+    attention.draw(
+      vit_jax.load(GOLDEN / 'mixer.npz'),
+      [str(tmp_path / 'x.png')],
+      tmp_path / 'y',
+    )

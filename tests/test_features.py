@@ -1,0 +1,97 @@
+"""Features of many images, in files that other tools read."""
+
+from conftest import GOLDEN
+from conftest import picture
+from conftest import run
+import cv2
+import numpy as np
+import pytest
+
+import vit_jax
+from vit_jax import errors
+from vit_jax import features
+
+
+@pytest.fixture
+def photos(tmp_path):
+  for i in range(5):
+    cv2.imwrite(str(tmp_path / f'{i}.png'), picture(i))
+  return tmp_path
+
+
+def read(path):
+  if path.suffix == '.npz':
+    with np.load(path) as arrays:
+      return list(arrays['names']), arrays['features']
+  pq = pytest.importorskip('pyarrow.parquet')
+  table = pq.read_table(path)
+  column = table['features'].combine_chunks()
+  return table['name'].to_pylist(), column.to_numpy_ndarray()
+
+
+@pytest.mark.parametrize('suffix', ['.npz', '.parquet'])
+@pytest.mark.parametrize('pooling', [None, 'tokens'])
+def test_files_hold_what_the_library_gives(
+  photos, suffix, pooling, monkeypatch
+):
+  if suffix == '.parquet':
+    pytest.importorskip('pyarrow')
+  monkeypatch.setattr(features, '_ROWS', 2)  # So that there are several.
+  predictor = vit_jax.load(GOLDEN / 'vit_token.npz')
+  names = [str(photos / f'{i}.png') for i in range(5)]
+  path = photos / 'new' / f'x{suffix}'
+  rows = features.features(predictor, names, pooling=pooling)
+  assert features.write(rows, str(path)) == 5
+  got_names, got = read(path)
+  assert got_names == names
+  np.testing.assert_array_equal(got, predictor.features(names, pooling=pooling))
+  assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_what_is_cut_leaves_what_was_there(photos):
+  path = photos / 'x.npz'
+  path.write_text('old')
+
+  def rows():
+    yield 'a', np.zeros(3, np.float32)
+    raise errors.UserError('bad image')
+
+  with pytest.raises(errors.UserError, match='bad image'):
+    features.write(rows(), str(path))
+  with pytest.raises(errors.UserError, match='None of the images'):
+    features.write([], str(path))
+  assert path.read_text() == 'old'
+  assert sorted(p.name for p in photos.iterdir() if p.suffix != '.png') == [
+    'x.npz'
+  ]
+  with pytest.raises(errors.UserError, match='must end in .npz or .parquet'):
+    features.write(rows(), str(photos / 'x.csv'))
+  with pytest.raises(errors.UserError, match='cannot be written: '):
+    features.write(rows(), str(path / 'y.npz'))
+
+
+def test_the_command_line(photos):
+  (photos / '9.jpg').write_text('no image')
+  args = (
+    'vit_jax.features',
+    f'--artifact={GOLDEN}/vit_token.npz',
+    f'--output={photos}/x.npz',
+    '--layer=2',
+    '--pooling=gap',
+    '--batch=2',
+    str(photos),
+  )
+  result = run(*args)
+  assert result.returncode == 1
+  assert '9.jpg cannot be decoded' in result.stderr
+  assert 'Traceback' not in result.stderr
+  assert not (photos / 'x.npz').exists()
+  result = run(*args, '--on_bad_image=skip')
+  assert result.returncode == 0, result.stderr
+  assert 'The features of 5 images are in' in result.stdout
+  assert '1 images were skipped' in result.stderr
+  names, got = read(photos / 'x.npz')
+  assert names == [str(photos / f'{i}.png') for i in range(5)]
+  predictor = vit_jax.load(GOLDEN / 'vit_token.npz')
+  want = predictor.features(names, layer=2, pooling='gap')
+  np.testing.assert_allclose(got, want, atol=1e-5)

@@ -1,0 +1,169 @@
+"""Writes the features (embeddings) of images to a file, as they come.
+
+python -m vit_jax.features --artifact=/tmp/run/artifact --output=features.npz FOLDER...
+
+An .npz has `features` float32 [N, D] and `names` [N], a .parquet, which needs
+pip install 'vit_jax[parquet]', a row an image. Neither is ever whole in memory. What
+IMAGE may be, `vit_jax.predict` says.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import itertools
+import os
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+import zipfile
+
+from absl import flags
+from absl import logging
+import numpy as np
+import tqdm
+
+from vit_jax import cli
+from vit_jax import errors
+from vit_jax import predictor as predictor_lib
+from vit_jax.data import inputs
+from vit_jax.models import capture
+
+Row = tuple[str, np.ndarray]
+
+_ROWS = 1024  # That are written at once.
+
+
+def features(
+  predictor: predictor_lib.Predictor,
+  names: Sequence[str],
+  *,
+  layer: int | None = None,
+  pooling: str | None = None,
+) -> Iterator[Row]:
+  """Yields the name of each image and its features, see `Predictor.features`."""
+  function = predictor.feature_fn(layer, pooling)
+  key = ('features', layer, pooling)
+  for place, row in predictor.outputs(key, function, names):
+    yield names[place], row
+
+
+def write(rows: Iterable[Row], output: str) -> int:
+  """Writes an .npz or a .parquet, whole or not at all; returns the row count.
+
+  Raises:
+    errors.UserError: if it cannot be written, or there is nothing to write.
+  """
+  path = pathlib.Path(output)
+  write_rows = _WRITERS.get(path.suffix)
+  if write_rows is None:
+    raise errors.UserError(
+      f'--output={output} must end in {" or ".join(_WRITERS)}.'
+    )
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+      dir=path.parent, prefix=f'.{path.name}-'
+    ) as folder:
+      temporary = pathlib.Path(folder) / path.name
+      count = write_rows(_chunks(rows), temporary)
+      if not count:
+        raise errors.UserError('None of the images can be decoded.')
+      os.replace(temporary, path)
+  except OSError as e:
+    raise errors.UserError(
+      f'--output={output} cannot be written: {e.strerror}.'
+    ) from e
+  return count
+
+
+def _chunks(
+  rows: Iterable[Row],
+) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
+  rows = iter(rows)
+  while chunk := list(itertools.islice(rows, _ROWS)):
+    names, features = zip(*chunk, strict=True)
+    yield names, np.stack(features)
+
+
+def _write_npz(chunks: Iterable[Any], path: pathlib.Path) -> int:
+  # How many rows there are, which comes first in the file, is known at the end.
+  names, shape = [], ()
+  raw = path.with_suffix('.raw')
+  with open(raw, 'wb') as f:
+    for chunk_names, features in chunks:
+      names += chunk_names
+      shape = features.shape[1:]
+      f.write(np.ascontiguousarray(features, '<f4').data)
+  header = {
+    'descr': '<f4',
+    'fortran_order': False,
+    'shape': (len(names), *shape),
+  }
+  with zipfile.ZipFile(path, 'w') as archive:
+    with (
+      archive.open('features.npy', 'w', force_zip64=True) as f,
+      open(raw, 'rb') as data,
+    ):
+      np.lib.format.write_array_header_1_0(f, header)
+      shutil.copyfileobj(data, f)
+    with archive.open('names.npy', 'w') as f:
+      np.lib.format.write_array(f, np.array(names, np.str_))
+  return len(names)
+
+
+def _write_parquet(chunks: Iterable[Any], path: pathlib.Path) -> int:
+  try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+  except ImportError as e:
+    raise errors.UserError(
+      f"{path.name} needs pyarrow: pip install -e '.[parquet]'. An .npz needs"
+      f' nothing.'
+    ) from e
+  count = 0
+  with contextlib.ExitStack() as stack:
+    writer = None
+    for names, features in chunks:
+      column = pa.FixedShapeTensorArray.from_numpy_ndarray(features)
+      table = pa.table({'name': pa.array(names), 'features': column})
+      writer = writer or stack.enter_context(
+        pq.ParquetWriter(path, table.schema)
+      )
+      writer.write_table(table)
+      count += len(names)
+  return count
+
+
+_WRITERS = {'.npz': _write_npz, '.parquet': _write_parquet}
+
+
+def main(argv: Sequence[str]) -> None:
+  options, names = flags.FLAGS, inputs.find(argv[1:])
+  predictor = predictor_lib.from_flags()
+  rows = features(
+    predictor, names, layer=options.layer, pooling=options.pooling
+  )
+  count = write(tqdm.tqdm(rows, total=len(names), disable=None), options.output)
+  if predictor.skipped:
+    logging.warning('%d images were skipped.', len(predictor.skipped))
+  print(f'The features of {count} images are in {options.output}.')
+
+
+if __name__ == '__main__':
+  predictor_lib.define_flags()
+  flags.DEFINE_string(
+    'output', None, 'File to write, .npz or .parquet.', required=True
+  )
+  flags.DEFINE_integer(
+    'layer',
+    None,
+    'Whose output, from 1; by default what the head sees.',
+  )
+  flags.DEFINE_enum(
+    'pooling',
+    None,
+    capture.POOLINGS,
+    'Class token, mean of the other tokens, or all tokens; by default as the'
+    ' model pools.',
+  )
+  cli.run(main)
