@@ -13,7 +13,7 @@ from configs import tiny
 from vit_jax import build
 from vit_jax import checkpoint
 from vit_jax import errors
-from vit_jax import evaluate
+from vit_jax import evaluation
 from vit_jax import predictor
 from vit_jax import train
 from vit_jax.configs import common
@@ -81,7 +81,7 @@ def test_the_weights_tell_model_and_normalisation(
   again = fine_tune(config, tmp_path / 'run')
   assert again.model == weights.model
   assert (again.mean, again.std) == (weights.mean, weights.std)
-  metrics = evaluate.evaluate(config, str(tmp_path / 'run'))
+  metrics = evaluation.evaluate(config, str(tmp_path / 'run'))
   assert metrics['examples_test'] == 15
 
   # And the newest checkpoint can be read as weights, too.

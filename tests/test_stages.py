@@ -10,7 +10,7 @@ from configs import tiny
 from vit_jax import artifact
 from vit_jax import checkpoint
 from vit_jax import errors
-from vit_jax import evaluate
+from vit_jax import evaluation
 from vit_jax import loop
 from vit_jax import train
 from vit_jax.configs import durations
@@ -107,7 +107,7 @@ def test_a_run_goes_on_from_any_stage(finished, tmp_path, monkeypatch, step):
 
 def test_the_average_is_evaluated_and_saved_beside(finished):
   folder, workdir, state = finished
-  metrics = evaluate.evaluate(get_config(folder), str(workdir))
+  metrics = evaluation.evaluate(get_config(folder), str(workdir))
   assert metrics['loss_test'] != metrics['loss_test_ema']
   raw, averaged = (
     artifact.load(workdir / name) for name in ('artifact', 'artifact_ema')

@@ -17,7 +17,7 @@ from vit_jax import artifact
 from vit_jax import build
 from vit_jax import cli
 from vit_jax import errors
-from vit_jax import evaluate
+from vit_jax import evaluation
 from vit_jax import inference
 from vit_jax import record_result
 from vit_jax import sharding
@@ -79,9 +79,9 @@ def _evaluate(
       f' the model {", ".join(weights.class_names[:3])} ...'
     )
   module = weights.module()
-  step_fn = evaluate.make_eval_step(config, module, data, mesh)
+  step_fn = evaluation.make_eval_step(config, module, data, mesh)
   params = inference.cast_weights(weights.params, config.dtype)
-  return evaluate.run(step_fn, params, data, mesh, config.batch_eval)
+  return evaluation.run(step_fn, params, data, mesh, config.batch_eval)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ import ml_collections
 import numpy as np
 
 from vit_jax import build
-from vit_jax import evaluate as evaluate_lib
+from vit_jax import evaluation
 from vit_jax import lit_weights
 from vit_jax import losses
 from vit_jax import models
@@ -49,13 +49,13 @@ def train_and_evaluate(
 def evaluate(
   config: ml_collections.ConfigDict, workdir: str
 ) -> dict[str, int | float]:
-  """As `evaluate.evaluate`, with images and their captions."""
+  """As `evaluation.evaluate`, with images and their captions."""
 
   def prepare(config, mesh):
     task = make_task(config, mesh)
     return task.stages[0].like, task.eval_fn
 
-  return evaluate_lib.evaluate(config, workdir, prepare)
+  return evaluation.evaluate(config, workdir, prepare)
 
 
 def make_task(
@@ -230,7 +230,7 @@ def run_evaluation(
     for name in parts[0]
   }
   rows = {name: x[rows['mask']] for name, x in rows.items()}
-  counts = evaluate_lib.examples_and_skipped(data, len(rows['zimg']))
+  counts = evaluation.examples_and_skipped(data, len(rows['zimg']))
   out = jax.tree.map(np.asarray, out)
   metrics = retrieval.retrieval(
     rows['zimg'], rows['ztxt'], rows['tokens'], out, loss

@@ -1,195 +1,230 @@
-"""Top-1, top-5 and loss, every example counted once."""
+"""Evaluates weights on labelled images: accuracy, calibration, confusions.
 
-from collections.abc import Callable
-import functools
+python -m vit_jax.evaluate --artifact=/tmp/run/artifact --dataset=/path/to/images
+python -m vit_jax.evaluate --artifact=ViT-B_16-224 --dataset=imagenet2012 \
+  --split=validation --real --output=/tmp/b16.json
+
+DATASET is a folder with {split}/<class>/<image>, or a name as in `config.dataset`:
+imagenet_v2 say, once `vit_jax.data.prepare` has prepared it. What is printed is a
+part of the JSON that --output writes, which has every class and all confusions,
+rows of [class, taken for, examples], by their numbers in `labels`.
+"""
+
+from collections.abc import Sequence
 import json
+import pathlib
+import re
 from typing import Any
 
+from absl import flags
 from absl import logging
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array
-import ml_collections
-import optax
+from jaxtyping import Int
+import numpy as np
+import tqdm
 
-from vit_jax import build
-from vit_jax import defaults
+from vit_jax import cli
 from vit_jax import errors
-from vit_jax import inference
-from vit_jax import losses
+from vit_jax import predictor as predictor_lib
 from vit_jax import probes
-from vit_jax import sharding
-from vit_jax import state as state_lib
-from vit_jax import storage
-from vit_jax.configs import validate
+from vit_jax import released
+from vit_jax import scores
+from vit_jax.data import sources
+from vit_jax.data import subsets
+from vit_jax.interop import files
 
-Batch = dict[str, Array]
-EvalStep = Callable[[Any, Batch], dict[str, Array]]
-EvalFn = Callable[[Any], dict[str, int | float]]
-Prepare = Callable[..., tuple[state_lib.TrainState, EvalFn]]
+_REAL = (
+  'https://raw.githubusercontent.com/google-research/reassessed-imagenet/master'
+  '/real.json'
+)
+_VALIDATION_FILE = re.compile(r'ILSVRC2012_val_(\d{8})')
+_TOP = 5
 
 
-def eval_step(
-  params: Any,
-  batch: Batch,
-  *,
-  model: nn.Module,
-  preprocess: Callable[[Array], Array],
-  loss: str,
-) -> dict[str, Array]:
-  """Returns sums over the examples of a batch whose mask is true."""
-  images = preprocess(batch['image'])
-  logits = inference.apply(model, params, images)
-  labels, mask = batch['label'], batch['mask']
-  values = {
-    'loss_test': losses.LOSSES[loss](logits, labels),
-    'accuracy_test': losses.is_in_top_k(logits, labels, 1),
-    'top5_test': losses.is_in_top_k(logits, labels, 5),
-    'examples_test': jnp.ones_like(labels),
+def predictions(
+  predictor: predictor_lib.Predictor, source: sources.LabelledSource
+) -> scores.Predictions:
+  """Returns what a model says of labelled images.
+
+  Raises:
+    errors.UserError: if their classes are not the model's, or at an image that
+      cannot be decoded.
+  """
+  classes = class_map(source.class_names, predictor.labels)
+  labels = classes[source.labels()]
+  size = min(_TOP, len(predictor.labels))
+  places, best, confidence, probability = [], [], [], []
+  rows = predictor.probabilities(source)
+  for place, row in tqdm.tqdm(rows, total=len(source), disable=None):
+    top = np.argpartition(-row, size - 1)[:size]
+    top = top[np.argsort(-row[top], kind='stable')]
+    places.append(place)
+    best.append(top)
+    confidence.append(row[top[0]])
+    probability.append(row[labels[place]])
+  if not places:
+    raise errors.UserError('None of the images can be decoded.')
+  return scores.Predictions(
+    places=np.array(places),
+    labels=labels[places],
+    best=np.stack(best),
+    confidence=np.array(confidence),
+    probability=np.array(probability),
+  )
+
+
+def class_map(
+  dataset: Sequence[str], model: Sequence[str]
+) -> Int[np.ndarray, ' n']:
+  """Returns the class of the model for each class of a data set.
+
+  By their names, of which the data set may lack some. Or by their numbers: if the
+  data set numbers its classes, as ImageNet-V2's folders do; or if the weights
+  know only how many there are, and the data set has as many.
+
+  Raises:
+    errors.UserError: if neither is possible.
+  """
+  index = {name: i for i, name in enumerate(model)}
+  if set(dataset) <= set(index):
+    return np.array([index[name] for name in dataset])
+  if all(n.isdecimal() and int(n) < len(model) for n in dataset):
+    return np.array([int(name) for name in dataset])
+  is_numbered = list(model) == [f'class {i}' for i in range(len(model))]
+  if is_numbered and len(dataset) == len(model):
+    return np.arange(len(dataset))
+  other = [name for name in dataset if name not in index]
+  raise errors.UserError(
+    f'The images have {len(dataset)} classes, the model {len(model)};'
+    f' {len(other)} of them it does not know: {", ".join(other[:3])}. It has'
+    f' {", ".join(model[:3])}, ... Is it of another data set?'
+  )
+
+
+def real_labels(
+  path: str, source: sources.Source, places: Sequence[int]
+) -> list[list[int]]:
+  """Returns the ReaL labels (arXiv:2006.07159) of ImageNet validation images.
+
+  Args:
+    path: of `real.json`, or its address.
+    source: of the images, whose names are those of the original files.
+    places: which of them.
+
+  Raises:
+    errors.UserError: if the file is not that, or these are other images.
+  """
+  path = released.find(path)
+  try:
+    labels = json.loads(path.read_text(encoding='utf-8'))
+    labels = [[int(label) for label in row] for row in labels]
+  except (OSError, TypeError, ValueError) as e:
+    raise errors.UserError(
+      f'{path} is no list of lists of labels, as real.json is: {e}.'
+    ) from e
+  numbers = []
+  for place in places:
+    name = source[int(place)]['name']
+    match = _VALIDATION_FILE.search(name)
+    if not match or not 0 < int(match[1]) <= len(labels):
+      raise errors.UserError(
+        f'{name} is no validation image of ImageNet, ILSVRC2012_val_00000001.JPEG'
+        f' to {len(labels):08d}: there are no ReaL labels of it.'
+      )
+    numbers.append(int(match[1]) - 1)
+  return [labels[i] for i in numbers]
+
+
+def probe(
+  predictor: predictor_lib.Predictor,
+  names: Sequence[str],
+  train: sources.LabelledSource,
+  test: sources.LabelledSource,
+) -> dict[str, float]:
+  """Returns the accuracies of classifiers fitted to features, see `probes`.
+
+  Args:
+    predictor: the model.
+    names: 'knn', 'linear', '10shot' or any number of shots.
+    train: what they are fitted to.
+    test: what they are evaluated on.
+  """
+  known = {}
+
+  def read(source: sources.LabelledSource) -> tuple[np.ndarray, np.ndarray]:
+    rows = predictor.iter_features(source)
+    places, features = zip(*rows, strict=True)
+    return np.stack(features), source.labels()[list(places)]
+
+  accuracies, unseen = {}, read(test)
+  for name in names:
+    shots = probes.shots(name)
+    if shots not in known:
+      known[shots] = read(subsets.few_shots(train, shots) if shots else train)
+    model = probes.fit(name, *known[shots])
+    accuracies[f'accuracy_{name}'] = float(model.score(*unseen))
+  return accuracies
+
+
+def report(p: scores.Predictions, class_names: Sequence[str]) -> dict[str, Any]:
+  """Returns all that `scores` tells, as JSON has it."""
+  return {
+    **scores.summary(p),
+    'most_confused': scores.confused(p, class_names, most=10),
+    'reliability': scores.reliability(p),
+    'classes': scores.per_class(p, class_names),
+    'labels': list(class_names),
+    'confusion': scores.confusion(p).tolist(),
   }
-  return {k: jnp.sum(v, where=mask) for k, v in values.items()}
 
 
-def make_eval_step(
-  config: ml_collections.ConfigDict,
-  model: nn.Module,
-  data: build.Data,
-  mesh: jax.sharding.Mesh,
-) -> EvalStep:
-  """Returns `eval_step` of a config, jitted."""
-  step = functools.partial(
-    eval_step,
-    model=model,
-    preprocess=data.preprocess.eval,
-    loss=config.loss,
+_PRINTED_NOT = ('reliability', 'classes', 'labels', 'confusion')
+
+
+def main(argv: Sequence[str]) -> None:
+  options = flags.FLAGS
+  if len(argv) > 1:
+    raise errors.UserError(f'{argv[1]}: images are given by --dataset.')
+  source = sources.get_source(
+    options.dataset, options.split, data_dir=options.tfds_data_dir
   )
-  return jax.jit(sharding.in_mesh(mesh, step))
+  predictor = predictor_lib.from_flags()
+  p = predictions(predictor, source)
+  result = {
+    'artifact': options.artifact,
+    'dataset': options.dataset,
+    'split': options.split,
+    'skipped': len(source) - len(p.labels),
+    **report(p, predictor.labels),
+  }
+  if options.real:
+    accepted = real_labels(options.real_labels, source, p.places)
+    result |= scores.any_of(p, accepted)
+  if options.probes:
+    train = sources.get_source(
+      options.dataset, options.train_split, data_dir=options.tfds_data_dir
+    )
+    result |= probe(predictor, options.probes, train, source)
+  if options.output:
+    path = pathlib.Path(options.output)
+    try:
+      files.write_json(result, path)
+    except OSError as e:
+      raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e
+    logging.info('Everything is in %s.', path)
+  short = {k: v for k, v in result.items() if k not in _PRINTED_NOT}
+  print(json.dumps(short, indent=2))
 
 
-def classification(
-  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
-) -> tuple[state_lib.TrainState, EvalFn]:
-  """Returns the shapes of a state and what evaluates its parameters."""
-  data = build.data(config)
-  model = build.model(config, len(data.class_names))
-  like = build.abstract_state(
-    model,
-    optax.identity(),
-    data.image_shape,
-    mesh,
-    has_ema=config.ema_decay > 0,
+if __name__ == '__main__':
+  predictor_lib.define_flags()
+  flags.DEFINE_string('dataset', None, 'Folder or name.', required=True)
+  flags.DEFINE_string('split', 'test', 'What is evaluated.')
+  flags.DEFINE_string('train_split', 'train', 'What probes are fitted to.')
+  flags.DEFINE_string('tfds_data_dir', None, 'Where prepared data sets are.')
+  flags.DEFINE_bool('real', False, 'Also by ReaL labels, of ImageNet.')
+  flags.DEFINE_string('real_labels', _REAL, 'Their file or address.')
+  flags.DEFINE_list(
+    'probes', [], 'knn, linear, 10shot: classifiers of features.'
   )
-  return like, make_eval_fn(config, model, data, mesh)
-
-
-def make_eval_fn(
-  config: ml_collections.ConfigDict,
-  model: nn.Module,
-  data: build.Data,
-  mesh: jax.sharding.Mesh,
-) -> EvalFn:
-  """Returns `run` and the probes of a config: parameters to metrics."""
-  step_fn = make_eval_step(config, model, data, mesh)
-  probe = probes.make(config, data, mesh)
-
-  def eval_fn(params: Any) -> dict[str, int | float]:
-    params = inference.cast_weights(params, config.dtype)
-    metrics = run(step_fn, params, data, mesh, config.batch_eval)
-    return metrics | probe(params)
-
-  return eval_fn
-
-
-def of_state(
-  eval_fn: EvalFn, state: state_lib.TrainState
-) -> dict[str, int | float]:
-  """Returns the metrics of the parameters and, as `_ema`, of their average."""
-  metrics = eval_fn(state.params)
-  if not state.ema:
-    return metrics
-  averaged = eval_fn(state.ema)
-  return metrics | {f'{name}_ema': value for name, value in averaged.items()}
-
-
-def run(
-  step_fn: EvalStep,
-  params: Any,
-  data: build.Data,
-  mesh: jax.sharding.Mesh,
-  batch_size: int,
-) -> dict[str, int | float]:
-  """Returns the means over all test images, and how many there were.
-
-  Args:
-    step_fn: of `make_eval_step`.
-    params: of the model.
-    data: whose test split is read.
-    mesh: where the batches go.
-    batch_size: over all devices.
-  """
-  totals = None
-  for batch in build.eval_batches(data, mesh, batch_size):
-    sums = step_fn(params, batch)
-    # Summed on the device: fetching would stop the next step from starting.
-    totals = jax.tree.map(jnp.add, totals, sums) if totals else sums
-  totals = {k: float(v) for k, v in jax.device_get(totals).items()}
-  count = int(totals.pop('examples_test'))
-  counts = examples_and_skipped(data, count)
-  return {**{k: v / count for k, v in totals.items()}, **counts}
-
-
-def examples_and_skipped(data: build.Data, count: int) -> dict[str, int]:
-  """Returns how many test images were read and how many were not.
-
-  Raises:
-    errors.UserError: if `count`, the former, is 0.
-  """
-  if not count:
-    raise errors.UserError('None of the test images can be decoded.')
-  skipped = len(data.test) - count
-  if skipped:
-    logging.warning('%d test images were skipped.', skipped)
-  return {'examples_test': count, 'skipped_test': skipped}
-
-
-def evaluate(
-  config: ml_collections.ConfigDict,
-  workdir: str,
-  prepare: Prepare = classification,
-) -> dict[str, int | float]:
-  """Evaluates the newest checkpoint of a workdir on `config.pp.test`.
-
-  Args:
-    config: see `configs.common`.
-    workdir: of the run.
-    prepare: (config, mesh) to the shapes of a state and its evaluation.
-
-  Returns:
-    The metrics, also printed and written to `workdir/evaluation.json`.
-
-  Raises:
-    errors.UserError: if there is no checkpoint, or it does not fit the config.
-  """
-  validate.validate(config)
-  folder = storage.as_path(workdir)
-  if not (folder / 'checkpoints').is_dir():
-    raise errors.UserError(
-      f'{workdir} has no checkpoints. Train first, with the same --workdir.'
-    )
-  saver = state_lib.Saver(workdir, read_only=True)
-  if saver.latest_step is None:
-    raise errors.UserError(
-      f'{workdir} has no whole checkpoint yet. Train first or longer.'
-    )
-  mesh = sharding.make_mesh(**config.mesh)
-  config, _ = defaults.fill(config, workdir, mesh, resumed=True)
-  like, eval_fn = prepare(config, mesh)
-  state = saver.restore_for_evaluation(like.replace(opt_state=()))
-  saver.close()
-  metrics = {'step': int(state.step), **of_state(eval_fn, state)}
-  if jax.process_index() == 0:
-    text = json.dumps(metrics, indent=2)
-    (folder / 'evaluation.json').write_text(text + '\n')
-    print(text)
-  return metrics
+  flags.DEFINE_string('output', None, 'JSON file for all of it.')
+  cli.run(main)

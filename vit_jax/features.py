@@ -40,10 +40,8 @@ def features(
   layer: int | None = None,
   pooling: str | None = None,
 ) -> Iterator[Row]:
-  """Yields the name of each image and its features, see `Predictor.features`."""
-  function = predictor.feature_fn(layer, pooling)
-  key = ('features', layer, pooling)
-  for place, row in predictor.outputs(key, function, names):
+  """Yields the name of each image and its features, see `Predictor`."""
+  for place, row in predictor.iter_features(names, layer, pooling):
     yield names[place], row
 
 

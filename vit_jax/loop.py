@@ -13,7 +13,7 @@ import ml_collections
 import numpy as np
 
 from vit_jax import errors
-from vit_jax import evaluate
+from vit_jax import evaluation
 from vit_jax import hosts
 from vit_jax import memory
 from vit_jax import metrics as metrics_lib
@@ -137,7 +137,7 @@ def run(
       # An evaluation could outlast the time that is left before a stop.
       if due(step, config.eval_every) and not stop:
         reports.flush()
-        test_metrics = new_metrics = evaluate.of_state(parts.eval_fn, state)
+        test_metrics = new_metrics = evaluation.of_state(parts.eval_fn, state)
         parts.writer.write(step, test_metrics)
         accuracy = test_metrics[state_lib.BEST_METRIC]
         save = save or (config.checkpoint_every > 0 and accuracy > best)

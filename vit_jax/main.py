@@ -19,7 +19,7 @@ from ml_collections import config_flags
 from vit_jax import cli
 from vit_jax import contrastive
 from vit_jax import errors
-from vit_jax import evaluate
+from vit_jax import evaluation
 from vit_jax import hosts
 from vit_jax import inference_time
 from vit_jax import storage
@@ -59,7 +59,7 @@ _HEARTBEAT_TIMEOUT = flags.DEFINE_integer(
 
 TRAINERS = {  # By config.trainer and whether the model is of images and texts.
   ('train', False): train.train_and_evaluate,
-  ('evaluate', False): evaluate.evaluate,
+  ('evaluate', False): evaluation.evaluate,
   ('contrastive', True): contrastive.train_and_evaluate,
   ('evaluate', True): contrastive.evaluate,
   ('inference_time', False): inference_time.inference_time,

@@ -6,7 +6,6 @@ import os
 from typing import Any
 
 from absl import flags
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32
@@ -14,12 +13,14 @@ import numpy as np
 
 from vit_jax import checkpoint
 from vit_jax import cli
+from vit_jax import errors
 from vit_jax import inference
 from vit_jax import sharding
 from vit_jax import weights as weights_lib
 from vit_jax.data import augment
 from vit_jax.data import inputs
 from vit_jax.data import pipeline
+from vit_jax.data import sources
 from vit_jax.data import transforms
 from vit_jax.models import capture
 
@@ -55,8 +56,8 @@ class Predictor:
   """A trained model and its labels, on all devices of this host.
 
   Images are names of files, addresses, uint8 arrays [H, W, C] or [H, W] or
-  pictures of Pillow; one or a sequence of them. They are prepared as evaluation
-  prepares them.
+  pictures of Pillow; one or a sequence of them; or a source of `data.sources`.
+  They are prepared as evaluation prepares them.
 
   Attributes:
     weights: parameters and what else they came with.
@@ -157,18 +158,19 @@ class Predictor:
       errors.UserError: if the model has no such layer or token, or at what is
         missing or no image.
     """
-    function = self.feature_fn(layer, pooling)
-    key = ('features', layer, pooling)
-    rows = [row for _, row in self.outputs(key, function, images)]
+    rows = [row for _, row in self.iter_features(images, layer, pooling)]
     return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
 
-  def feature_fn(
-    self, layer: int | None, pooling: str | None
-  ) -> Callable[..., Array]:
-    """Returns (parameters, normalised images) to features, see `features`."""
+  def iter_features(
+    self, images: Any, layer: int | None = None, pooling: str | None = None
+  ) -> Iterator[tuple[int, Float32[np.ndarray, '...']]]:
+    """Yields a place and features for each image, see `features`."""
     if layer is None and pooling is None:
-      return functools.partial(inference.apply, _headless(self._module))
-    return capture.features(self._module, layer, pooling)
+      headless = self._module.clone(num_classes=None)
+      function = functools.partial(inference.apply, headless)
+    else:
+      function = capture.features(self._module, layer, pooling)
+    return self.outputs(('features', layer, pooling), function, images)
 
   def attention(self, images: Any) -> Float32[np.ndarray, 'N layers heads L L']:
     """Returns the weights of attention of all layers and heads.
@@ -202,15 +204,15 @@ class Predictor:
       function: parameters and images [B, H, W, C], normalised, to [B, ...].
       images: see the class.
     """
-    images = _as_sequence(images)
-    if not images:
+    decoded = self._decoded(images)
+    if not len(decoded):
       return
     # Fewer than a batch are not padded to one, but split over the devices.
     parts = sharding.parts(self._mesh)
-    batch_size = min(self._batch_size, -(-len(images) // parts) * parts)
+    batch_size = min(self._batch_size, -(-len(decoded) // parts) * parts)
     step_fn = self._jit(key, function)
     batches = pipeline.eval_batches(
-      self._decoded(images), self._transform(), batch_size=batch_size
+      decoded, self._transform(), batch_size=batch_size
     )
     place = 0
     for batch in sharding.put_batches(batches, self._mesh, batch_size):
@@ -242,10 +244,17 @@ class Predictor:
       self._jitted[key] = jax.jit(sharding.in_mesh(self._mesh, call))
     return self._jitted[key]
 
-  def _decoded(self, images: Sequence[Any]) -> pipeline.Decoded:
+  def _decoded(self, images: Any) -> pipeline.Decoded:
     channels = self.weights.image_shape[2]
+    if not isinstance(images, sources.Source):
+      images = inputs.InputSource(_as_sequence(images), channels)
+    have = images.image_shape
+    if have and have[-1] != channels:
+      raise errors.UserError(
+        f'The images have {have[-1]} channels, the model takes {channels}.'
+      )
     return pipeline.Decoded(
-      inputs.InputSource(images, channels),
+      images,
       exif=self.weights.exif,
       channels=channels,
       on_bad_image=self._on_bad_image,
@@ -296,7 +305,3 @@ def _as_sequence(images: Any) -> Sequence[Any]:
     or (hasattr(images, 'ndim') and images.ndim < 4)
   )
   return [images] if is_one else list(images)
-
-
-def _headless(module: nn.Module) -> nn.Module:
-  return module.clone(num_classes=None)

@@ -15,6 +15,7 @@ import ml_collections
 import numpy as np
 
 from vit_jax import build
+from vit_jax import errors
 from vit_jax import inference
 from vit_jax import models
 from vit_jax import sharding
@@ -63,9 +64,8 @@ def make(
     test = read(params, data.test)
     everything, accuracies = None, {}
     for name in names:
-      shots = validate.EVALUATOR.fullmatch(name)[1]
-      if shots:
-        source = subsets.few_shots(train.source, int(shots))
+      if count := shots(name):
+        source = subsets.few_shots(train.source, count)
         known = read(params, dataclasses.replace(train, source=source))
       else:
         everything = known = everything or read(params, train)
@@ -73,6 +73,20 @@ def make(
     return accuracies
 
   return probe
+
+
+def shots(name: str) -> int | None:
+  """Returns on how many images of each class a probe is fitted; None: all.
+
+  Raises:
+    errors.UserError: if there is no such probe.
+  """
+  match = validate.EVALUATOR.fullmatch(name)
+  if match is None:
+    raise errors.UserError(
+      f'There is no probe {name!r}; there are knn, linear, 10shot, 5shot, ...'
+    )
+  return int(match[1]) if match[1] else None
 
 
 def fit(name: str, features: Features, labels: Labels) -> Any:

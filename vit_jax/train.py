@@ -17,7 +17,7 @@ from vit_jax import artifact
 from vit_jax import build
 from vit_jax import defaults
 from vit_jax import errors
-from vit_jax import evaluate
+from vit_jax import evaluation
 from vit_jax import flops
 from vit_jax import loop
 from vit_jax import metrics as metrics_lib
@@ -56,7 +56,7 @@ class Task:
   model: nn.Module
   stages: Sequence[stages_lib.Stage]
   initial_params: Callable[..., dict[str, Any]]
-  eval_fn: evaluate.EvalFn
+  eval_fn: evaluation.EvalFn
   vocabulary: str | None = None
 
 
@@ -88,7 +88,7 @@ def classification(
     initial_params=lambda weights: build.initial_params(
       config, model, shapes, data.image_shape, weights
     ),
-    eval_fn=evaluate.make_eval_fn(config, model, data, mesh),
+    eval_fn=evaluation.make_eval_fn(config, model, data, mesh),
   )
 
 
@@ -149,7 +149,7 @@ def train_and_evaluate(
   )
   state, test_metrics = loop.run(config, state, parts)
   if test_metrics is None and config.eval_every:  # The run had ended before.
-    test_metrics = evaluate.of_state(task.eval_fn, state)
+    test_metrics = evaluation.of_state(task.eval_fn, state)
   _finish(config, state, task, test_metrics, workdir)
   writer.close()
   return state

@@ -78,6 +78,7 @@ class TfdsSource:
     self.image_shape = None if None in shape else tuple(shape)
     self.class_names = list(features['label'].names)
     self._name = f'{builder.name} {split}'
+    self._has_file_names = 'file_name' in features
     self._records = builder.as_data_source(
       split, decoders={'image': tfds.decode.SkipDecoding()}
     )
@@ -87,10 +88,13 @@ class TfdsSource:
 
   def __getitem__(self, index: int) -> dict[str, Any]:
     record = self._records[index]
+    name = f'{self._name}, record {index}'
+    if self._has_file_names:
+      name += f', {record["file_name"].decode()}'
     return {
       'image': record['image'],
       'label': int(record['label']),
-      'name': f'{self._name}, record {index}',
+      'name': name,
     }
 
   def labels(self) -> np.ndarray:

@@ -1,0 +1,206 @@
+"""Scores by hand, classes by name or number, ReaL labels, the command line."""
+
+import json
+
+from conftest import GOLDEN
+from conftest import make_image_folder
+from conftest import run
+import numpy as np
+import pytest
+
+from vit_jax import artifact
+from vit_jax import checkpoint
+from vit_jax import errors
+from vit_jax import evaluate
+from vit_jax import models
+from vit_jax import predictor as predictor_lib
+from vit_jax import scores
+from vit_jax.data import sources
+
+NAMES = ['ant', 'bee', 'cow', 'dog']
+
+# Labels, the best two of four classes, their probabilities and the label's.
+SAID = scores.Predictions(
+  places=np.arange(6),
+  labels=np.array([0, 0, 1, 1, 2, 2]),
+  best=np.array([[0, 1], [1, 0], [1, 0], [3, 0], [1, 3], [2, 1]]),
+  confidence=np.array([0.9, 0.6, 0.7, 0.5, 0.65, 1.0]),
+  probability=np.array([0.9, 0.3, 0.7, 0.1, 0.05, 1.0]),
+)
+
+
+def test_the_summary_by_hand():
+  got = scores.summary(SAID)
+  assert got['examples'] == 6
+  assert got['top1'] == pytest.approx(3 / 6)
+  assert got['top5'] == pytest.approx(4 / 6)
+  assert got['confidence'] == pytest.approx(np.mean(SAID.confidence))
+  assert got['nll'] == pytest.approx(-np.log(SAID.probability).mean())
+  # Bins of 1/15: (0.4667, 0.5333], (0.6, 0.6667] has 0.65, (0.5333, 0.6] 0.6,
+  # (0.6667, 0.7333] 0.7, (0.8667, 0.9333] 0.9, (0.9333, 1] 1.0: one image each.
+  gaps = [0.1, 0.6, 0.3, 0.5, 0.65, 0.0]
+  assert got['ece'] == pytest.approx(np.mean(gaps))
+  assert [r['examples'] for r in scores.reliability(SAID)] == [1] * 6
+
+
+def test_calibration_within_a_bin():
+  said = scores.Predictions(
+    places=np.arange(4),
+    labels=np.zeros(4, int),
+    best=np.array([[0], [0], [0], [1]]),
+    confidence=np.array([0.95, 0.96, 0.97, 0.96]),
+    probability=np.ones(4),
+  )
+  [row] = scores.reliability(said)
+  assert row['accuracy'] == 0.75
+  assert scores.expected_calibration_error(said) == pytest.approx(0.21)
+
+
+def test_classes_by_hand():
+  classes = scores.per_class(SAID, NAMES)
+  assert set(classes) == {'ant', 'bee', 'cow'}  # There is no image of a dog.
+  assert classes['ant'] == {'examples': 2, 'accuracy': 0.5, 'precision': 1.0}
+  assert classes['bee'] == {
+    'examples': 2,
+    'accuracy': 0.5,
+    'precision': pytest.approx(1 / 3),
+  }
+  assert scores.confusion(SAID).tolist() == [
+    [0, 0, 1],
+    [0, 1, 1],
+    [1, 1, 1],
+    [1, 3, 1],
+    [2, 1, 1],
+    [2, 2, 1],
+  ]
+  twice = scores.Predictions(
+    **{k: np.concatenate([v, v[3:5], v[4:5]]) for k, v in vars(SAID).items()}
+  )
+  worst = scores.confused(twice, NAMES, most=2)
+  assert worst == [
+    {'class': 'cow', 'taken_for': 'bee', 'examples': 3},
+    {'class': 'bee', 'taken_for': 'dog', 'examples': 2},
+  ]
+
+
+def test_several_labels_may_be_right():
+  accepted = [[0, 1], [1], [], [0], [3], [2]]
+  got = scores.any_of(SAID, accepted)
+  assert got == {'examples_real': 5, 'top1_real': pytest.approx(3 / 5)}
+
+
+def test_classes_are_found_by_name_or_number():
+  numbered = [f'class {i}' for i in range(12)]
+  for dataset, model, want in (
+    (['cow', 'ant'], NAMES, [2, 0]),
+    (['0', '10', '2'], numbered, [0, 10, 2]),  # As folders are sorted.
+    (NAMES, numbered[:4], [0, 1, 2, 3]),
+  ):
+    assert evaluate.class_map(dataset, model).tolist() == want
+  for dataset, model in ((['cow', 'elk'], NAMES), (NAMES[:3], numbered)):
+    with pytest.raises(errors.UserError, match='of them it does not know'):
+      evaluate.class_map(dataset, model)
+
+
+@pytest.fixture
+def weights():
+  weights = checkpoint.read(GOLDEN / 'vit_token.npz')
+  head = weights.params['head']
+  weights.params['head'] = {k: v[..., :3] for k, v in head.items()}
+  classes = ['red', 'blue', 'green']
+  return predictor_lib.weights_lib.dataclasses.replace(
+    weights, class_names=classes
+  )
+
+
+def test_predictions_agree_with_probabilities(weights, tmp_path):
+  folder = make_image_folder(tmp_path / 'x')
+  source = sources.get_source(str(folder), 'test')
+  assert source.class_names == ['blue', 'green', 'red']
+  predictor = predictor_lib.Predictor(weights, batch_size=4)
+  said = evaluate.predictions(predictor, source)
+  names = [source[i]['name'] for i in range(len(source))]
+  rows = np.stack([row for _, row in predictor.probabilities(names)])
+  np.testing.assert_array_equal(said.best, np.argsort(-rows, axis=1))
+  np.testing.assert_allclose(said.confidence, rows.max(axis=1), rtol=1e-5)
+  labels = [weights.class_names.index(n.split('/')[-2]) for n in names]
+  assert said.labels.tolist() == labels
+  want = rows[np.arange(len(rows)), labels]
+  np.testing.assert_allclose(said.probability, want, rtol=1e-5)
+
+
+class Named:
+  class_names, image_shape = (), None
+
+  def __init__(self, *names):
+    self._names = names
+
+  def __len__(self):
+    return len(self._names)
+
+  def __getitem__(self, index):
+    return {'name': self._names[index]}
+
+
+def test_real_labels_are_those_of_the_file(tmp_path):
+  path = tmp_path / 'real.json'
+  path.write_text('[[1], [], [2, 3]]')
+  images = Named(
+    'a/ILSVRC2012_val_00000003.JPEG', 'x, ILSVRC2012_val_00000001.JPEG', 'y'
+  )
+  assert evaluate.real_labels(str(path), images, [0, 1]) == [[2, 3], [1]]
+  with pytest.raises(errors.UserError, match='y is no validation image'):
+    evaluate.real_labels(str(path), images, [2])
+  far = Named('ILSVRC2012_val_00000004.JPEG')
+  with pytest.raises(errors.UserError, match='to 00000003: there are no ReaL'):
+    evaluate.real_labels(str(path), far, [0])
+  for text in ('{', '[1]', '[["a"]]', '7'):
+    path.write_text(text)
+    with pytest.raises(errors.UserError, match='is no list of lists'):
+      evaluate.real_labels(str(path), images, [0])
+
+
+def test_the_command_line(tmp_path):
+  args = (
+    'vit_jax.evaluate',
+    f'--artifact={tmp_path}/artifact',
+    '--dataset=digits',
+    f'--output={tmp_path}/out.json',
+  )
+  golden = checkpoint.read(GOLDEN / 'vit_token.npz')
+  model = {**golden.model, 'patches': {'size': (4, 4)}}
+  params = models.init_params(
+    models.from_config(model, num_classes=10), (8, 8, 1)
+  )
+  rng = np.random.default_rng(0)
+  kernel = params['head']['kernel']
+  params['head']['kernel'] = rng.normal(size=kernel.shape).astype(np.float32)
+  made = predictor_lib.weights_lib.Weights(
+    artifact.to_numpy(params),
+    model,
+    [str(i) for i in range(10)],
+    (8, 8, 1),
+  )
+  artifact.save(tmp_path / 'artifact', made)
+  result = run(*args, '--probes=knn,5shot')
+  assert result.returncode == 0, result.stderr
+  short = json.loads(result.stdout)
+  whole = json.loads((tmp_path / 'out.json').read_text())
+  assert set(short) < set(whole)
+  assert whole['examples'] == 360
+  assert np.array(whole['confusion'])[:, 2].sum() == 360
+  assert sum(c['examples'] for c in whole['classes'].values()) == 360
+  # Random features are good enough for digits.
+  assert whole['accuracy_knn'] > whole['accuracy_5shot'] > 0.3 > whole['top1']
+  for extra, message in (
+    ('--probes=tree', "no probe 'tree'"),
+    ('--real', 'is no validation image of ImageNet'),
+    ('--split=holdout', 'holdout'),
+    ('image.jpg', 'images are given by --dataset'),
+  ):
+    real = tmp_path / 'real.json'
+    real.write_text('[]')
+    result = run(*args, extra, f'--real_labels={real}')
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert 'Traceback' not in result.stderr
