@@ -68,6 +68,12 @@ setuptools.setup(
       'importlib_resources>=6,<8',
       'tensorflow>=2.20,<3',
     ],
+    'onnx': [  # To export to it, and to compare. Needs orbax-checkpoint<0.11.37.
+      'jax2onnx>=0.17,<0.18',
+      'onnx>=1.20.1,<2',
+      'onnxruntime>=1.24.1,<2',
+    ],
+    'parquet': ['pyarrow>=20,<27'],  # For features.
     'test': _TEST,
     'dev': [*_TEST, 'pre-commit>=4,<5', 'ruff==0.17.5'],
   },

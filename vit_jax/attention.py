@@ -29,6 +29,7 @@ from vit_jax import cli
 from vit_jax import errors
 from vit_jax import plot
 from vit_jax import predictor as predictor_lib
+from vit_jax import predictor_flags
 from vit_jax.data import inputs
 
 Picture = Float[np.ndarray, 'h w 3']
@@ -204,12 +205,12 @@ def _unique(stems: Sequence[str]) -> list[str]:
 
 def main(argv: Sequence[str]) -> None:
   names = inputs.find(argv[1:])
-  predictor = predictor_lib.from_flags()
+  predictor = predictor_flags.from_flags()
   for path in draw(predictor, names, pathlib.Path(flags.FLAGS.output)):
     print(path)
 
 
 if __name__ == '__main__':
-  predictor_lib.define_flags()
+  predictor_flags.define_flags()
   flags.DEFINE_string('output', None, 'Folder for the pictures.', required=True)
   cli.run(main)

@@ -25,6 +25,7 @@ import tqdm
 from vit_jax import cli
 from vit_jax import errors
 from vit_jax import predictor as predictor_lib
+from vit_jax import predictor_flags
 from vit_jax import probes
 from vit_jax import released
 from vit_jax import scores
@@ -187,7 +188,7 @@ def main(argv: Sequence[str]) -> None:
   source = sources.get_source(
     options.dataset, options.split, data_dir=options.tfds_data_dir
   )
-  predictor = predictor_lib.from_flags()
+  predictor = predictor_flags.from_flags()
   p = predictions(predictor, source)
   result = {
     'artifact': options.artifact,
@@ -216,7 +217,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  predictor_lib.define_flags()
+  predictor_flags.define_flags()
   flags.DEFINE_string('dataset', None, 'Folder or name.', required=True)
   flags.DEFINE_string('split', 'test', 'What is evaluated.')
   flags.DEFINE_string('train_split', 'train', 'What probes are fitted to.')

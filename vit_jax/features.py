@@ -25,6 +25,7 @@ import tqdm
 from vit_jax import cli
 from vit_jax import errors
 from vit_jax import predictor as predictor_lib
+from vit_jax import predictor_flags
 from vit_jax.data import inputs
 from vit_jax.models import capture
 
@@ -137,7 +138,7 @@ _WRITERS = {'.npz': _write_npz, '.parquet': _write_parquet}
 
 def main(argv: Sequence[str]) -> None:
   options, names = flags.FLAGS, inputs.find(argv[1:])
-  predictor = predictor_lib.from_flags()
+  predictor = predictor_flags.from_flags()
   rows = features(
     predictor, names, layer=options.layer, pooling=options.pooling
   )
@@ -148,7 +149,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  predictor_lib.define_flags()
+  predictor_flags.define_flags()
   flags.DEFINE_string(
     'output', None, 'File to write, .npz or .parquet.', required=True
   )

@@ -18,6 +18,7 @@ from absl import logging
 from vit_jax import cli
 from vit_jax import errors
 from vit_jax import predictor as predictor_lib
+from vit_jax import predictor_flags
 from vit_jax.data import inputs
 
 Named = tuple[str, predictor_lib.Prediction]
@@ -97,7 +98,7 @@ def define_flags() -> None:
 
 def main(argv: Sequence[str]) -> None:
   options, names = flags.FLAGS, inputs.find(argv[1:])
-  predictor = predictor_lib.from_flags()
+  predictor = predictor_flags.from_flags()
   if options.labels:
     predictor.labels = read_labels(options.labels, len(predictor.labels))
   predictions = predict(predictor, names, top_k=options.top_k)
@@ -106,7 +107,7 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   define_flags()
-  predictor_lib.define_flags()
+  predictor_flags.define_flags()
   flags.DEFINE_string(
     'labels', None, 'File with the names of the classes, one a line.'
   )

@@ -5,14 +5,12 @@ import functools
 import os
 from typing import Any
 
-from absl import flags
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32
 import numpy as np
 
 from vit_jax import checkpoint
-from vit_jax import cli
 from vit_jax import errors
 from vit_jax import inference
 from vit_jax import sharding
@@ -46,10 +44,16 @@ def load(
   Raises:
     errors.UserError: if these are no weights of a model of images.
   """
-  weights = checkpoint.read(path)
-  if size is not None:
-    weights = checkpoint.at_size(weights, size, path=str(path))
+  weights = read(path, size)
   return Predictor(weights, batch_size=batch_size, on_bad_image=on_bad_image)
+
+
+def read(
+  path: os.PathLike | str, size: tuple[int, int] | None = None
+) -> weights_lib.Weights:
+  """Returns weights of any format, for images of a size; see `load`."""
+  weights = checkpoint.read(path)
+  return checkpoint.at_size(weights, size, path=str(path)) if size else weights
 
 
 class Predictor:
@@ -266,35 +270,6 @@ class Predictor:
     return transforms.EvalImage(
       self.weights.image_shape[:2], self.weights.resize_test
     )
-
-
-def define_flags() -> None:
-  """Defines the flags that `from_flags` reads."""
-  flags.DEFINE_string(
-    'artifact',
-    None,
-    'WORKDIR/artifact, or whatever else config.pretrained takes.',
-    required=True,
-  )
-  flags.DEFINE_integer('batch', 32, 'Images at a time.', lower_bound=1)
-  flags.DEFINE_enum(
-    'on_bad_image',
-    'raise',
-    ['raise', 'skip'],
-    'What to do with what is no image.',
-  )
-  cli.define_image_size()
-
-
-def from_flags() -> Predictor:
-  """Returns what the flags name; raises what `load` does."""
-  options = flags.FLAGS
-  return load(
-    options.artifact,
-    size=cli.image_size(),
-    batch_size=options.batch,
-    on_bad_image=options.on_bad_image,
-  )
 
 
 def _as_sequence(images: Any) -> Sequence[Any]:

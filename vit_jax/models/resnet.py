@@ -105,7 +105,8 @@ def resnet(
   width = int(64 * config['width_factor'])
   x = StdConv(width, (7, 7), (2, 2), dtype=dtype, name='conv_root')(x)
   x = nn.relu(nn.GroupNorm(dtype=dtype, name='gn_root')(x))
-  x = nn.max_pool(x, (3, 3), (2, 2), padding='SAME')
+  # By keywords only, as converters to other formats take it.
+  x = nn.max_pool(x, window_shape=(3, 3), strides=(2, 2), padding='SAME')
   for i, block_size in enumerate(config['num_layers']):
     stride = (1, 1) if i == 0 else (2, 2)
     stage = ResNetStage(

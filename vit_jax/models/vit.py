@@ -215,7 +215,7 @@ class VisionTransformer(nn.Module):
       ValueError: if `classifier` is unknown or does not fit the rest, or an
         image holds no whole patch.
     """
-    self._check(inputs.shape)
+    self._check(inputs.shape[1:3])
     x = jnp.asarray(inputs)
     if self.resnet is not None:
       x = resnet_lib.resnet(x, self.resnet, self.dtype)
@@ -264,7 +264,7 @@ class VisionTransformer(nn.Module):
       x = nn.LayerNorm(epsilon=epsilon, name='fc_norm')(x)
     return x
 
-  def _check(self, shape: tuple[int, ...]) -> None:
+  def _check(self, image_size: tuple[int, int]) -> None:
     if self.classifier not in CLASSIFIERS:
       raise ValueError(
         f'classifier is {self.classifier!r}, must be one of {CLASSIFIERS}.'
@@ -275,8 +275,8 @@ class VisionTransformer(nn.Module):
         f' without a transformer, which adds the class token.'
       )
     size = tuple(self.patches['size'])
-    if 0 in model_configs.patch_grid(shape[1:3], size, self.resnet):
+    if 0 in model_configs.patch_grid(image_size, size, self.resnet):
       raise ValueError(
-        f'Images of {shape[1]}x{shape[2]} pixels hold no patch of'
+        f'Images of {image_size[0]}x{image_size[1]} pixels hold no patch of'
         f' {size[0]}x{size[1]}. Try larger images or smaller patches.'
       )

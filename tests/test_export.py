@@ -1,0 +1,106 @@
+"""Programs for other runtimes give what the model gives, for any batch."""
+
+import json
+
+from conftest import GOLDEN
+from conftest import picture
+from conftest import run
+import jax
+import numpy as np
+import pytest
+
+import vit_jax
+from vit_jax import checkpoint
+from vit_jax import errors
+from vit_jax import export
+
+NAMES = ('vit_token', 'vit_gap', 'hybrid_r_stem', 'mixer', 'resnet_only_gap')
+
+
+def reader(path):
+  if path.suffix == '.stablehlo':
+    exported = jax.export.deserialize(bytearray(path.read_bytes()))
+    return exported.call
+  onnxruntime = pytest.importorskip('onnxruntime')
+  session = onnxruntime.InferenceSession(path)
+  return lambda pixels: session.run(None, {'pixels': pixels})[0]
+
+
+@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('suffix', ['.stablehlo', '.onnx'])
+def test_programs_equal_the_model(name, suffix, tmp_path):
+  if suffix == '.onnx':
+    pytest.importorskip('jax2onnx')
+  size = (64, 64) if name.startswith('resnet') else None
+  predictor = vit_jax.load(GOLDEN / f'{name}.npz', size=size)
+  path = tmp_path / 'new' / f'x{suffix}'
+  assert export.export(predictor.weights, str(path)) < 1e-4
+  assert [p.name for p in path.parent.iterdir()] == [path.name]
+  call = reader(path)
+  size = predictor.weights.image_shape[:2]
+  rng = np.random.default_rng(0)
+  images = rng.integers(0, 256, (5, *size, 3), np.uint8)
+  want = np.stack([row for _, row in predictor.probabilities(images)])
+  for count in (1, 5):
+    logits = call(images[:count].astype(np.float32))
+    np.testing.assert_allclose(
+      jax.nn.softmax(logits), want[:count], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_models_in_bfloat16_and_without_a_head(tmp_path):
+  weights = vit_jax.load(GOLDEN / 'hf_vit_model').weights
+  model = {**weights.model, 'dtype': 'bfloat16'}
+  weights = checkpoint.dataclasses.replace(weights, model=model)
+  path = tmp_path / 'x.stablehlo'
+  export.export(weights, str(path))
+  image = picture(0, *weights.image_shape[:2])
+  got = reader(path)(image[None].astype(np.float32))
+  want = vit_jax.load(GOLDEN / 'hf_vit_model').features(image)
+  np.testing.assert_allclose(got, want, atol=1e-4)
+
+
+def test_all_platforms_are_in_it(tmp_path):
+  weights = checkpoint.read(GOLDEN / 'vit_token.npz')
+  export.export(weights, str(tmp_path / 'x.stablehlo'))
+  data = bytearray((tmp_path / 'x.stablehlo').read_bytes())
+  platforms = jax.export.deserialize(data).platforms
+  assert set(platforms) == {'cpu', 'cuda', 'rocm', 'tpu'}
+
+
+def test_labels_go_with_onnx(tmp_path):
+  onnx = pytest.importorskip('onnx')
+  pytest.importorskip('jax2onnx')
+  weights = checkpoint.read(GOLDEN / 'vit_token.npz')
+  export.export(weights, str(tmp_path / 'x.onnx'))
+  model = onnx.load(tmp_path / 'x.onnx')
+  notes = {p.key: json.loads(p.value) for p in model.metadata_props}
+  assert notes['labels'] == list(weights.class_names)
+  assert notes['image_shape'] == list(weights.image_shape)
+
+
+def test_what_comes_out_wrong_is_not_written(tmp_path, monkeypatch):
+  weights = checkpoint.read(GOLDEN / 'vit_token.npz')
+  wrong = lambda *args: lambda pixels: np.zeros((3, 7), np.float32)
+  monkeypatch.setitem(export._WRITERS, '.stablehlo', wrong)
+  with pytest.raises(errors.UserError, match='differ from those of the model'):
+    export.export(weights, str(tmp_path / 'x.stablehlo'))
+  assert not list(tmp_path.iterdir())
+
+
+def test_mistakes_on_the_command_line(tmp_path):
+  (tmp_path / 'x.stablehlo').write_text('old')
+  for output, message in (
+    ('x.pb', 'must end in .onnx or .stablehlo'),
+    ('x.stablehlo', 'exists. Delete it'),
+    ('x.stablehlo/y.stablehlo', 'cannot be written'),
+  ):
+    result = run(
+      'vit_jax.export',
+      f'--artifact={GOLDEN}/vit_token.npz',
+      f'--output={tmp_path}/{output}',
+    )
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert 'Traceback' not in result.stderr
+  assert (tmp_path / 'x.stablehlo').read_text() == 'old'
