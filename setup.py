@@ -21,12 +21,14 @@ _REQUIRES = [
   'grain>=0.2.15,<0.3',  # Deterministic, sharded, resumable input.
   'jax>=0.10,<0.13',
   'jaxtyping>=0.3.2,<0.4',  # Shapes in signatures.
+  'jinja2>=3.1.6,<4',  # The page that a run leaves.
   'matplotlib>=3.9,<4',  # Pictures of sweeps and results.
   'ml-collections>=1.1,<2',  # Run files and their overrides.
   'numpy>=2.1,<3',
   'opencv-python-headless>=4.12,<6',  # The official resize, PNG, WebP, BMP.
   'optax>=0.2.6,<0.3',
   'orbax-checkpoint>=0.11.36,<0.13',  # Asynchronous checkpoints, any mesh.
+  'packaging>=24,<27',  # Compares versions, in doctor.
   'platformdirs>=4.2,<5',  # Where that cache is.
   'safetensors>=0.6.1,<0.9',  # Weights of PyTorch's libraries, without PyTorch.
   'scikit-learn>=1.7,<2',  # The bundled digits.
@@ -54,7 +56,7 @@ setuptools.setup(
   long_description_content_type='text/markdown',
   license='Apache-2.0',
   packages=setuptools.find_packages(include=['vit_jax', 'vit_jax.*']),
-  package_data={'vit_jax': ['registry.toml']},
+  package_data={'vit_jax': ['registry.toml', 'report.html.jinja']},
   python_requires='>=3.11',
   install_requires=_REQUIRES,
   extras_require={

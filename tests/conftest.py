@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 from absl import flags
 import jaxtyping
@@ -226,15 +227,24 @@ def make_caption_folder(root: pathlib.Path) -> pathlib.Path:
   return root
 
 
+def run_file(path: str) -> types.ModuleType:
+  """Returns a run file of the repository, as a module."""
+  spec = importlib.util.spec_from_file_location('run_file', REPOSITORY / path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def tiny(folder: pathlib.Path):
+  """Returns the config of tests/configs/tiny.py for an image folder."""
+  return run_file('tests/configs/tiny.py').get_config(str(folder))
+
+
 def tiny_lit(root: pathlib.Path):
   """Returns the config of tests/configs/tiny_lit.py for `make_caption_folder`."""
   from vit_jax.configs import common
 
-  path = REPOSITORY / 'tests' / 'configs' / 'tiny_lit.py'
-  spec = importlib.util.spec_from_file_location('tiny_lit', path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  config = module.get_config(str(root))
+  config = run_file('tests/configs/tiny_lit.py').get_config(str(root))
   config.vocabulary = str(root / 'vocab.txt')
   config.pretrained = str(root / 'vit.npz')
   return common.with_defaults(config)

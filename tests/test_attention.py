@@ -116,10 +116,13 @@ def test_a_model_that_trains_with_fused_attention():
 
 def test_another_resolution_has_more_patches():
   predictor = vit_jax.load(GOLDEN / 'vit_token.npz', size=(48, 64))
-  values = attention.rollout_map(
-    predictor.attention(picture())[0], predictor.grid
-  )
+  [values] = predictor.rollout(picture())
   assert values.shape == predictor.grid
+  [weights] = predictor.attention(picture())
+  want = attention_maps.patch_map(
+    attention_maps.rollout(weights), predictor.grid
+  )
+  np.testing.assert_allclose(values, want, rtol=1e-4)
   assert attention.on_image(
     attention.as_picture(np.zeros((48, 64, 1))), values
   ).shape == (384, 512, 3)

@@ -1,11 +1,11 @@
 """Every run file loads, every setting is read, every wrong one is refused."""
 
 import ast
-import importlib.util
 import json
 import re
 
 from conftest import REPOSITORY
+from conftest import run_file
 import ml_collections
 import pytest
 
@@ -34,10 +34,7 @@ ARGUMENTS = {
 
 
 def load(name, argument=None):
-  path = REPOSITORY / 'configs' / f'{name}.py'
-  spec = importlib.util.spec_from_file_location(name, path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
+  module = run_file(f'configs/{name}.py')
   argument = argument or ARGUMENTS.get(name)
   return module, module.get_config(*([argument] if argument else []))
 

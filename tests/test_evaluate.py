@@ -148,16 +148,16 @@ def test_real_labels_are_those_of_the_file(tmp_path):
   images = Named(
     'a/ILSVRC2012_val_00000003.JPEG', 'x, ILSVRC2012_val_00000001.JPEG', 'y'
   )
-  assert evaluate.real_labels(str(path), images, [0, 1]) == [[2, 3], [1]]
+  assert evaluate.real_labels(str(path), images, np.array([0, 1])) == [[2, 3], [1]]
   with pytest.raises(errors.UserError, match='y is no validation image'):
-    evaluate.real_labels(str(path), images, [2])
+    evaluate.real_labels(str(path), images, np.array([2]))
   far = Named('ILSVRC2012_val_00000004.JPEG')
   with pytest.raises(errors.UserError, match='to 00000003: there are no ReaL'):
-    evaluate.real_labels(str(path), far, [0])
+    evaluate.real_labels(str(path), far, np.array([0]))
   for text in ('{', '[1]', '[["a"]]', '7'):
     path.write_text(text)
     with pytest.raises(errors.UserError, match='is no list of lists'):
-      evaluate.real_labels(str(path), images, [0])
+      evaluate.real_labels(str(path), images, np.array([0]))
 
 
 def test_the_command_line(tmp_path):

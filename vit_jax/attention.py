@@ -94,13 +94,6 @@ def on_image(image: Picture, values: attention_maps.Map) -> Picture:
   return plot.overlay(image, np.maximum(smooth, 0))
 
 
-def rollout_map(
-  weights: attention_maps.Weights, grid: tuple[int, int]
-) -> attention_maps.Map:
-  """Returns the attention rollout of the patches of an image."""
-  return attention_maps.patch_map(attention_maps.rollout(weights), grid)
-
-
 def _draw_image(
   image: Picture,
   weights: attention_maps.Weights,
@@ -112,24 +105,26 @@ def _draw_image(
   paths = [
     folder / f'{stem}_{kind}.png' for kind in ('rollout', 'last_layer', 'heads')
   ]
-  shown = on_image(image, rollout_map(weights, grid))
-  plot.pictures(paths[0], {'Input': image, 'Attention rollout': shown})
+  rolled = attention_maps.patch_map(attention_maps.rollout(weights), grid)
+  shown = on_image(image, np.asarray(rolled))
+  both = {'Input': image, 'Attention rollout': shown}
+  plot.save(plot.pictures(both), paths[0])
 
   maps = attention_maps.patch_map(weights, grid)
   last = {'Mean of the heads': on_image(image, maps[-1].mean(axis=0))}
   for head, values in enumerate(maps[-1], 1):
     last[f'Head {head}'] = on_image(image, values)
-  plot.pictures(paths[1], last)
+  plot.save(plot.pictures(last), paths[1])
 
   maps = maps / np.maximum(maps.max(axis=(-2, -1), keepdims=True), 1e-12)
   factor = max(1, 48 // max(grid))
-  plot.mosaic(
-    paths[2],
+  figure = plot.mosaic(
     maps.repeat(factor, axis=-2).repeat(factor, axis=-1),
     x='Head',
     y='Layer',
     title='Attention, each head by its largest weight',
   )
+  plot.save(figure, paths[2])
   return paths
 
 
@@ -140,14 +135,14 @@ def _draw_model(
 ) -> list[pathlib.Path]:
   params = predictor.weights.params
   paths = [folder / 'distances.png']
-  plot.points(
-    paths[0], distances, x='Layer', y='Mean attention distance (pixels)'
+  figure = plot.points(
+    distances, x='Layer', y='Mean attention distance (pixels)'
   )
+  plot.save(figure, paths[0])
   posemb = params['Transformer'].get('posembed_input')
   if posemb:
     paths.append(folder / 'positions.png')
-    plot.mosaic(
-      paths[-1],
+    figure = plot.mosaic(
       attention_maps.position_similarities(
         posemb['pos_embedding'], predictor.grid
       ),
@@ -156,15 +151,14 @@ def _draw_model(
       title='Similarity of position embeddings',
       bar='Cosine',
     )
+    plot.save(figure, paths[-1])
   first = next(params[name] for name in _FIRST_KERNELS if name in params)
   paths.append(folder / 'filters.png')
-  _draw_filters(np.asarray(first['kernel']), paths[-1])
+  plot.save(_filters(np.asarray(first['kernel'])), paths[-1])
   return paths
 
 
-def _draw_filters(
-  kernel: Float[np.ndarray, 'h w C D'], path: pathlib.Path
-) -> None:
+def _filters(kernel: Float[np.ndarray, 'h w C D']) -> Any:
   filters = attention_maps.first_filters(kernel)
   if filters.shape[-1] != 3:
     filters = filters[..., :1].repeat(3, axis=-1)
@@ -172,8 +166,7 @@ def _draw_filters(
   rows = len(filters) // columns
   tiles = filters[: rows * columns].reshape(rows, columns, *filters.shape[1:])
   factor = max(1, 32 // max(kernel.shape[:2]))
-  plot.mosaic(
-    path,
+  return plot.mosaic(
     tiles.repeat(factor, axis=2).repeat(factor, axis=3),
     title='Principal components of the first layer',
   )

@@ -4,21 +4,22 @@ The pictures of Figures 6 and 7 of the paper (arXiv:2010.11929) are drawn of the
 by `vit_jax.attention`.
 """
 
-from jaxtyping import Float
+import jax.numpy as jnp
+from jaxtyping import ArrayLike, Float
 import numpy as np
 
-Weights = Float[np.ndarray, 'layers heads L L']
+Weights = Float[ArrayLike, 'layers heads L L']
 Map = Float[np.ndarray, 'rows columns']
 
 
-def rollout(weights: Weights) -> Float[np.ndarray, 'L L']:
+def rollout(weights: Weights) -> Float[ArrayLike, 'L L']:
   """Returns how much of each token at the input is in each at the output.
 
   Attention rollout (arXiv:2005.00928, Sec. 3; the paper's App. D.8): the weights,
   averaged over the heads, and half an identity for the residual connection,
   multiplied layer by layer. Rows sum to 1.
   """
-  identity = np.eye(weights.shape[-1], dtype=np.float32)
+  identity = jnp.eye(weights.shape[-1], dtype=jnp.float32)
   mixing = identity
   for layer in weights.mean(axis=1):
     mixing = (layer + identity) / 2 @ mixing
@@ -26,8 +27,8 @@ def rollout(weights: Weights) -> Float[np.ndarray, 'L L']:
 
 
 def patch_map(
-  rows: Float[np.ndarray, '*n L L'], grid: tuple[int, int]
-) -> Float[np.ndarray, '*n rows columns']:
+  rows: Float[ArrayLike, '*n L L'], grid: tuple[int, int]
+) -> Float[ArrayLike, '*n rows columns']:
   """Returns the part of each patch in what the classifier sees.
 
   Args:

@@ -102,7 +102,7 @@ def class_map(
 
 
 def real_labels(
-  path: str, source: sources.Source, places: Sequence[int]
+  path: str, source: sources.Source, places: Int[np.ndarray, ' n']
 ) -> list[list[int]]:
   """Returns the ReaL labels (arXiv:2006.07159) of ImageNet validation images.
 

@@ -15,7 +15,7 @@ import tqdm
 
 from vit_jax import storage
 
-_JSONL = 'metrics.jsonl'
+JSONL = 'metrics.jsonl'
 
 
 class Writer:
@@ -30,10 +30,10 @@ class Writer:
     if storage.is_address(workdir):  # Where files cannot grow.
       self._folder = pathlib.Path(tempfile.mkdtemp())
       self._address = storage.as_path(workdir)
-      if (self._address / _JSONL).exists():
-        text = (self._address / _JSONL).read_text()
-        (self._folder / _JSONL).write_text(text, encoding='utf-8')
-    self._path = self._folder / _JSONL
+      if (self._address / JSONL).exists():
+        text = (self._address / JSONL).read_text()
+        (self._folder / JSONL).write_text(text, encoding='utf-8')
+    self._path = self._folder / JSONL
     self._drop_from(first_step)
     self._board = tensorboardX.SummaryWriter(
       str(self._folder), purge_step=first_step, flush_secs=10

@@ -1,7 +1,8 @@
 """Pictures of numbers, by matplotlib."""
 
 from collections.abc import Mapping, Sequence
-import pathlib
+import io
+import os
 from typing import Any
 
 from jaxtyping import Float
@@ -19,22 +20,44 @@ def _figure(width: int | float, height: int | float) -> Any:
   return Figure(figsize=(width, height), layout='constrained')
 
 
+def save(figure: Any, path: os.PathLike | str) -> None:
+  """Writes a figure as a PNG."""
+  figure.savefig(path, dpi=150)
+
+
+def svg(figure: Any) -> str:
+  """Returns a figure for a page, its ink in the colour of the page's text."""
+  import matplotlib as mpl
+
+  buffer = io.StringIO()
+  # Text stays text, and the same figure gives the same bytes.
+  with mpl.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'vit_jax'}):
+    figure.savefig(
+      buffer, format='svg', transparent=True, metadata={'Date': None}
+    )
+  text = buffer.getvalue()
+  text = text[text.index('<svg') :]
+  # Matplotlib writes black as nothing at all, in text, or as #000000.
+  text = text.replace('#000000', 'currentColor')
+  return text.replace('<svg ', '<svg fill="currentColor" ', 1)
+
+
 def curves(
-  path: pathlib.Path,
   panels: Mapping[str, Mapping[str, Line]],
   *,
   x: str,
   log_x: bool = False,
-) -> None:
-  """Writes a PNG of lines, in panels side by side.
+  size: tuple[int | float, int | float] = (5, 3.5),
+) -> Any:
+  """Returns a figure of lines, in panels side by side.
 
   Args:
-    path: of the file.
     panels: by what is on their y axis: by their names, lines (xs, ys).
     x: what is on the x axis.
     log_x: whether that is logarithmic, with a tick at each point.
+    size: of a panel, width and height in inches.
   """
-  figure = _figure(5 * len(panels), 3.5)
+  figure = _figure(size[0] * len(panels), size[1])
   all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
   for axes, (title, lines) in zip(all_axes, panels.items(), strict=True):
     for name, (xs, ys) in lines.items():
@@ -46,17 +69,15 @@ def curves(
         axes.set_xticks(sorted(xs), [f'{px:g}' for px in sorted(xs)])
         axes.minorticks_off()
     if len(lines) > 1:
-      axes.legend()
+      axes.legend(frameon=False)
     axes.set_xlabel(x)
     axes.set_ylabel(title)
     axes.grid(alpha=0.3)
-  figure.savefig(path, dpi=150)
+  return figure
 
 
-def points(
-  path: pathlib.Path, values: Float[np.ndarray, 'n m'], *, x: str, y: str
-) -> None:
-  """Writes a PNG with the m values of each of n things above each other."""
+def points(values: Float[np.ndarray, 'n m'], *, x: str, y: str) -> Any:
+  """Returns a figure of the m values of each of n things above each other."""
   figure = _figure(6, 4)
   axes = figure.subplots()
   places = np.arange(1, len(values) + 1)[:, None]
@@ -66,13 +87,11 @@ def points(
   axes.set_ylim(bottom=0)
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.grid(alpha=0.3)
-  figure.savefig(path, dpi=150)
+  return figure
 
 
-def pictures(
-  path: pathlib.Path, images: Mapping[str, Float[np.ndarray, 'H W 3']]
-) -> None:
-  """Writes a PNG of pictures in rows, their names above them."""
+def pictures(images: Mapping[str, Float[np.ndarray, 'H W 3']]) -> Any:
+  """Returns a figure of pictures in rows, their names above them."""
   columns = int(np.ceil(np.sqrt(len(images))))
   rows = -(-len(images) // columns)
   height, width = next(iter(images.values())).shape[:2]
@@ -83,22 +102,20 @@ def pictures(
   for axes, (name, image) in zip(all_axes, images.items(), strict=False):
     axes.imshow(np.clip(image, 0, 1))
     axes.set_title(name, fontsize=9)
-  figure.savefig(path, dpi=150)
+  return figure
 
 
 def mosaic(
-  path: pathlib.Path,
   tiles: Float[np.ndarray, 'rows columns h w *C'],
   *,
   x: str = '',
   y: str = '',
   title: str = '',
   bar: str = '',
-) -> None:
-  """Writes a PNG of many small pictures, side by side and above each other.
+) -> Any:
+  """Returns a figure of many small pictures, side by side and above each other.
 
   Args:
-    path: of the file.
     tiles: values for colours, or [..., 3] in [0, 1].
     x: what columns are, counted from 1; '' for no axes.
     y: what rows are.
@@ -134,7 +151,34 @@ def mosaic(
     axes.tick_params(length=0)
   if bar:
     figure.colorbar(drawn, ax=axes, label=bar, shrink=0.8)
-  figure.savefig(path, dpi=150)
+  return figure
+
+
+def matrix(
+  counts: Float[np.ndarray, 'n n'],
+  names: Sequence[str],
+  *,
+  x: str,
+  y: str,
+) -> Any:
+  """Returns a figure of shares, in [0, 1], with names where there is room."""
+  size = min(9.0, 3 + 0.28 * len(names))
+  figure = _figure(size, size)
+  axes = figure.subplots()
+  drawn = axes.imshow(counts, cmap=_COLOURS, vmin=0, vmax=1)
+  axes.set_xlabel(x)
+  axes.set_ylabel(y)
+  if len(names) <= 40:
+    places = range(len(names))
+    axes.set_xticks(places, names, rotation=90)
+    axes.set_yticks(places, names)
+  if len(names) <= 12:
+    for (i, j), value in np.ndenumerate(counts):
+      colour = 'white' if value < 0.6 else '#111111'
+      text = f'{100 * value:.0f}'
+      axes.text(j, i, text, ha='center', va='center', color=colour, fontsize=8)
+  figure.colorbar(drawn, ax=axes, shrink=0.6)
+  return figure
 
 
 def _count(set_ticks: Any, count: int, size: int, gap: int) -> None:

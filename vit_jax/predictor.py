@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32
 import numpy as np
 
+from vit_jax import attention_maps
 from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import inference
@@ -189,6 +190,23 @@ class Predictor:
     function = capture.attention(self._module)
     rows = [row for _, row in self.outputs('attention', function, images)]
     return np.stack(rows)
+
+  def rollout(self, images: Any) -> Float32[np.ndarray, 'N rows columns']:
+    """Returns the attention rollout of each patch, see `attention_maps`.
+
+    Raises what `attention` does.
+    """
+    mean = capture.attention(
+      self._module, lambda weights: weights.mean(axis=1, keepdims=True)
+    )
+
+    def function(params: Any, x: Float[Array, 'B H W C']) -> Array:
+      rolled = jax.vmap(attention_maps.rollout)(mean(params, x))
+      return attention_maps.patch_map(rolled, self.grid)
+
+    return np.stack(
+      [row for _, row in self.outputs('rollout', function, images)]
+    )
 
   @property
   def grid(self) -> tuple[int, int]:

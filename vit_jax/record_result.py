@@ -22,16 +22,13 @@ import optax
 
 from vit_jax import artifact
 from vit_jax import cli
+from vit_jax import curves
 from vit_jax import errors
+from vit_jax import metrics
 from vit_jax import plot
 from vit_jax.interop import files
 
 RESULT, MODEL = 'result.json', 'model'
-
-_CURVES = {  # What is drawn, by what is on the y axis.
-  'loss': ('train_loss', 'loss_test', 'loss_test_ema'),
-  'test accuracy': ('accuracy_test', 'accuracy_test_ema'),
-}
 
 
 def record(
@@ -69,8 +66,8 @@ def record(
       f' goes on with it.'
     )
   saved = files.read_json(workdir / name / artifact.CONFIG)
-  lines = (workdir / 'metrics.jsonl').read_text(encoding='utf-8')
-  rows = [json.loads(line) for line in lines.splitlines()]
+  lines = (workdir / metrics.JSONL).read_text(encoding='utf-8')
+  rows = curves.read(workdir)
   config['dataset'] = pathlib.Path(config['dataset']).name
   saved['info']['dataset'] = config['dataset']
   result = {
@@ -82,8 +79,9 @@ def record(
   }
   with files.replaced_folder(output, last=RESULT) as folder:
     files.write_json(config, folder / 'config.json')
-    (folder / 'metrics.jsonl').write_text(lines, encoding='utf-8')
-    plot.curves(folder / 'curve.png', _panels(rows), x='step')
+    (folder / metrics.JSONL).write_text(lines, encoding='utf-8')
+    panels = curves.panels(rows, ('loss', 'test accuracy'))
+    plot.save(plot.curves(panels, x='step'), folder / 'curve.png')
     if model:
       (folder / MODEL).mkdir()
       _write_small(workdir / name, folder / MODEL, saved)
@@ -99,21 +97,6 @@ def _of_model(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
     if key.endswith('_ema')
   }
   return averaged if name == 'artifact_ema' else dict(metrics)
-
-
-def _panels(
-  rows: Sequence[Mapping[str, int | float]],
-) -> dict[str, dict[str, Any]]:
-  panels = {}
-  for title, names in _CURVES.items():
-    lines = {}
-    for name in names:
-      points = [(row['step'], row[name]) for row in rows if name in row]
-      if points:
-        lines[name] = tuple(zip(*points, strict=True))
-    if lines:
-      panels[title] = lines
-  return panels
 
 
 def _write_small(

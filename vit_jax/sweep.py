@@ -75,12 +75,10 @@ def sweep(config: ml_collections.ConfigDict, workdir: str) -> dict[str, Any]:
   if jax.process_index() == 0:
     files.write_json(result, root / 'sweep.json')
     line = [trial['base_lr'] for trial in ended], [t['accuracy'] for t in ended]
-    plot.curves(
-      root / 'sweep.png',
-      {'accuracy on held-out images': {'': line}},
-      x='base_lr',
-      log_x=True,
+    figure = plot.curves(
+      {'accuracy on held-out images': {'': line}}, x='base_lr', log_x=True
     )
+    plot.save(figure, root / 'sweep.png')
     print(table(result))
   return result
 

@@ -16,6 +16,7 @@ import ml_collections
 from vit_jax import artifact
 from vit_jax import build
 from vit_jax import defaults
+from vit_jax import environment
 from vit_jax import errors
 from vit_jax import evaluation
 from vit_jax import flops
@@ -23,6 +24,7 @@ from vit_jax import loop
 from vit_jax import metrics as metrics_lib
 from vit_jax import models
 from vit_jax import profiler
+from vit_jax import report
 from vit_jax import sharding
 from vit_jax import stages as stages_lib
 from vit_jax import state as state_lib
@@ -178,6 +180,7 @@ def _describe(config, task, workdir, first_step) -> None:
     cost / 1e9,
   )
   path = storage.as_path(workdir) / 'config.json'
+  files.write_json(environment.describe(), path.with_name(environment.FILE))
   text = config.to_json_best_effort(indent=2) + '\n'
   if first_step and path.exists() and path.read_text() != text:
     logging.warning('The config differs from that of the run so far.')
@@ -212,7 +215,7 @@ def _progress(config, task, first_step) -> metrics_lib.Progress:
 
 
 def _finish(config, state, task, test_metrics, workdir) -> None:
-  """Leaves the artifact, and that of the averaged parameters if there are."""
+  """Leaves artifact and report; also the artifact of averaged parameters."""
   data = task.data
   if data.train.skipped:
     logging.warning('%d training images were skipped.', len(data.train.skipped))
@@ -229,10 +232,21 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
     if jax.process_index():
       continue
     path = storage.as_path(workdir) / name
-    artifact.save(path, _weights(config, task, params, info))
+    weights = _weights(config, task, params, info)
+    artifact.save(path, weights)
     logging.info(
       'The model is in %s: %s', path, test_metrics or 'not evaluated'
     )
+  if config.report and not jax.process_index():
+    # Of many hosts none has all devices to itself, to look at images again.
+    alone = jax.process_count() == 1
+    path = report.write(
+      workdir,
+      json.loads(config.to_json_best_effort()),
+      weights,
+      data.test.source if alone and not task.vocabulary else None,
+    )
+    logging.info('The report is %s', path)
 
 
 def _weights(config, task, params, info) -> weights_lib.Weights:

@@ -17,6 +17,7 @@ def get_config(folder: str) -> ml_collections.ConfigDict:
     patch_size=(8, 8),
     dropout_rate=0.1,
   )
+  config.report = False
   config.pp.crop = (16, 24)
   config.stochastic_depth_rate = 0.1
   config.batch = 8

@@ -9,6 +9,7 @@ from vit_jax.configs import models
 def get_config(folder: str) -> ml_collections.ConfigDict:
   config = common.with_dataset(common.get_config(), folder)
   config.trainer = 'contrastive'
+  config.report = False
   config.model = ml_collections.ConfigDict(
     {
       'model_name': 'tiny',

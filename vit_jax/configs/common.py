@@ -167,6 +167,8 @@ def _add_events(config: ml_collections.ConfigDict) -> None:
   config.profile_steps = ()
   # How many of the newest checkpoints are kept, besides the best one.
   config.keep_checkpoints = 2
+  # Leave a page about the run, workdir/report.html. See `vit_jax.report`.
+  config.report = True
 
 
 # Splits, input size and steps of the official code. The last parts of the

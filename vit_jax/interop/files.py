@@ -169,6 +169,13 @@ def write_safetensors(
   safetensors.numpy.save_file(arrays, path, metadata={'format': 'pt'})
 
 
+def write_text(text: str, path: storage.Path) -> None:
+  """Writes a text file, whole or not at all."""
+  temporary = path.with_name(f'{path.name}.tmp')
+  temporary.write_text(text, encoding='utf-8')
+  temporary.replace(path)
+
+
 def write_json(content: Any, path: storage.Path) -> None:
   """Writes JSON that people can read."""
   path.write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import re
 from typing import Any
 
+import flax.linen as nn
 import flax.traverse_util
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -91,7 +92,14 @@ def _pooling(module: Model) -> str:
   return 'cls' if getattr(module, 'classifier', '') == 'token' else 'gap'
 
 
-def attention(module: Model) -> Function:
+def has_attention(module: nn.Module) -> bool:
+  """Whether there is any: not in a Mixer, nor in a ResNet alone."""
+  return isinstance(module, VisionTransformer) and depth(module) > 0
+
+
+def attention(
+  module: Model, of_layer: Callable[[Array], Array] = lambda weights: weights
+) -> Function:
   """Returns (parameters, images) to weights [B, layers, heads, L, L].
 
   They are those of plain attention also of a model that trains with a fused one,
@@ -99,11 +107,12 @@ def attention(module: Model) -> Function:
 
   Args:
     module: a ViT, its blocks not scanned.
+    of_layer: applied to the weights of each layer, [B, heads, L, L].
 
   Raises:
     errors.UserError: if the model has no attention.
   """
-  if isinstance(module, MlpMixer) or not depth(module):
+  if not has_attention(module):
     raise errors.UserError(
       'The model has no attention: it is a Mixer, or a ResNet alone.'
     )
@@ -117,7 +126,7 @@ def attention(module: Model) -> Function:
       for path, values in _flat(state)
       if path.endswith('attention_weights')
     }
-    weights = [by_layer[i] for i in range(depth(module))]
+    weights = [of_layer(by_layer[i]) for i in range(depth(module))]
     return jnp.stack(weights, axis=1)
 
   return apply
