@@ -45,7 +45,7 @@ def workdir(tmp_path_factory):
     (folder / split / 'red').rename(folder / split / NASTY)
   config = tiny(folder)
   config.report, config.total_steps, config.eval_every = True, 6, 3
-  config.ema_decay = 0.5
+  config.ema_decay, config.base_lr = 0.5, 1e-6  # So that some are wrong.
   train.train_and_evaluate(config, str(root / 'run'))
   return root / 'run'
 
