@@ -43,9 +43,11 @@ def workdir(tmp_path_factory):
   folder = make_image_folder(root / 'images')
   for split in ('train', 'test'):
     (folder / split / 'red').rename(folder / split / NASTY)
+  test = folder / 'test'  # One of whose labels is wrong.
+  (test / 'blue' / '1.jpg').rename(test / 'green' / 'blue.jpg')
   config = tiny(folder)
   config.report, config.total_steps, config.eval_every = True, 6, 3
-  config.ema_decay, config.base_lr = 0.5, 1e-6  # So that some are wrong.
+  config.ema_decay = 0.5
   train.train_and_evaluate(config, str(root / 'run'))
   return root / 'run'
 
