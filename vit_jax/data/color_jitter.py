@@ -1,4 +1,8 @@
-"""Brightness, contrast, saturation and hue at random, jittable."""
+"""Brightness, contrast, saturation and hue at random, jittable.
+
+Colours come first here, [C, B, H, W]: along a last axis of three, CPUs compute
+twenty times as long.
+"""
 
 from collections.abc import Sequence
 
@@ -7,7 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 Images = Float[Array, 'B H W C']
-Factors = Float[Array, 'B 1 1 1']
+Planes = Float[Array, 'C B H W']
+Factors = Float[Array, 'B 1 1']
 
 _LUMA = (0.2989, 0.587, 0.114)  # As torchvision has it.
 
@@ -32,7 +37,7 @@ def color_jitter(
     float32 in [0, 255].
   """
   order_key, *keys = jax.random.split(key, 5)
-  shape = (len(images), 1, 1, 1)
+  shape = (len(images), 1, 1)
 
   def draw(i: int) -> Factors:
     amount = amounts[i]
@@ -50,45 +55,54 @@ def color_jitter(
   branches = [
     lambda x, f=f, change=change: change(x, f) for change, f in wanted
   ]
+  planes = jnp.moveaxis(images, -1, 0)
   for i in jax.random.permutation(order_key, len(branches)):
-    images = jax.lax.switch(i, branches, images)
-  return images
+    planes = jax.lax.switch(i, branches, planes)
+  return jnp.moveaxis(planes, 0, -1)
 
 
-def _blend(images: Images, start: Array, factors: Factors) -> Images:
-  return jnp.clip(start + factors * (images - start), 0, 255)
+def _blend(planes: Planes, start: Array, factors: Factors) -> Planes:
+  return jnp.clip(start + factors * (planes - start), 0, 255)
 
 
-def _grey(images: Images) -> Float[Array, 'B H W 1']:
-  if images.shape[-1] == 1:
-    return images
-  return jnp.sum(images * jnp.array(_LUMA), axis=-1, keepdims=True)
+def _grey(planes: Planes) -> Float[Array, 'B H W']:
+  if len(planes) == 1:
+    return planes[0]
+  return sum(share * plane for share, plane in zip(_LUMA, planes, strict=True))
 
 
-def _brightness(images: Images, factors: Factors) -> Images:
-  return _blend(images, jnp.zeros(()), factors)
+def _brightness(planes: Planes, factors: Factors) -> Planes:
+  return _blend(planes, jnp.zeros(()), factors)
 
 
-def _contrast(images: Images, factors: Factors) -> Images:
-  mean = jnp.mean(_grey(images), axis=(1, 2), keepdims=True)
-  return _blend(images, mean, factors)
+def _contrast(planes: Planes, factors: Factors) -> Planes:
+  mean = jnp.mean(_grey(planes), axis=(1, 2), keepdims=True)
+  return _blend(planes, mean, factors)
 
 
-def _saturation(images: Images, factors: Factors) -> Images:
-  return _blend(images, _grey(images), factors)
+def _saturation(planes: Planes, factors: Factors) -> Planes:
+  return _blend(planes, _grey(planes), factors)
 
 
-def _hue(images: Images, turns: Factors) -> Images:
+def _hue(planes: Planes, turns: Factors) -> Planes:
   """Turns the hue of HSV; value and chroma stay."""
-  value = jnp.max(images, axis=-1, keepdims=True)
-  chroma = value - jnp.min(images, axis=-1, keepdims=True)
-  r, g, b = jnp.split(images, 3, axis=-1)
+  r, g, b = planes
+  value = jnp.maximum(jnp.maximum(r, g), b)
+  chroma = value - jnp.minimum(jnp.minimum(r, g), b)
   c = jnp.where(chroma > 0, chroma, 1.0)
   sixths = jnp.where(
     value == r,
     (g - b) / c,
     jnp.where(value == g, (b - r) / c + 2, (r - g) / c + 4),
   )
-  # How far red, green and blue are below the value, in chromas.
-  k = (jnp.array([5.0, 3.0, 1.0]) + sixths + 6 * turns) % 6
-  return value - chroma * jnp.clip(jnp.minimum(k, 4 - k), 0, 1)
+
+  def turned(place: float) -> Float[Array, 'B H W']:
+    k = place + sixths + 6 * turns
+    # Modulo 6, of what is in [-3, 13]: the operation itself is slow.
+    k = jnp.where(k < 0, k + 6, k)
+    k = jnp.where(k >= 6, k - 6, k)
+    k = jnp.where(k >= 6, k - 6, k)
+    # How far a colour is below the value, in chromas.
+    return value - chroma * jnp.clip(jnp.minimum(k, 4 - k), 0, 1)
+
+  return jnp.stack([turned(place) for place in (5.0, 3.0, 1.0)])
