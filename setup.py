@@ -57,6 +57,7 @@ setuptools.setup(
   license='Apache-2.0',
   packages=setuptools.find_packages(include=['vit_jax', 'vit_jax.*']),
   package_data={'vit_jax': ['registry.toml', 'report.html.jinja']},
+  entry_points={'console_scripts': ['vit-jax = vit_jax.command:main']},
   python_requires='>=3.11',
   install_requires=_REQUIRES,
   extras_require={
@@ -75,6 +76,7 @@ setuptools.setup(
       'onnx>=1.20.1,<2',
       'onnxruntime>=1.24.1,<2',
     ],
+    'demo': ['gradio>=6,<7'],  # The page of vit_jax.demo.
     'parquet': ['pyarrow>=20,<27'],  # For features.
     'test': _TEST,
     'dev': [*_TEST, 'pre-commit>=4,<5', 'ruff==0.17.5'],

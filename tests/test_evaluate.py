@@ -148,7 +148,10 @@ def test_real_labels_are_those_of_the_file(tmp_path):
   images = Named(
     'a/ILSVRC2012_val_00000003.JPEG', 'x, ILSVRC2012_val_00000001.JPEG', 'y'
   )
-  assert evaluate.real_labels(str(path), images, np.array([0, 1])) == [[2, 3], [1]]
+  assert evaluate.real_labels(str(path), images, np.array([0, 1])) == [
+    [2, 3],
+    [1],
+  ]
   with pytest.raises(errors.UserError, match='y is no validation image'):
     evaluate.real_labels(str(path), images, np.array([2]))
   far = Named('ILSVRC2012_val_00000004.JPEG')

@@ -12,7 +12,7 @@ PACKAGE = REPOSITORY / 'vit_jax'
 # Each may import what stands in the lines above its own, see README.
 LEVELS = (
   ('vit_jax',),
-  ('errors',),
+  ('errors', 'command'),
   (
     'configs.models',
     'configs.arguments',
@@ -88,13 +88,13 @@ LEVELS = (
     'attention',
     'export',
   ),
-  ('curves',),
+  ('curves', 'demo'),
   ('evaluation', 'evaluate'),
   ('report',),
   ('loop',),
   ('train',),
   ('contrastive',),
-  ('main', 'ahead'),
+  ('main', 'ahead', 'doctor'),
   ('fit', 'sweep', 'record_result'),
   ('check_result',),
   ('plan_table',),

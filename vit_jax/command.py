@@ -1,0 +1,149 @@
+"""`vit-jax COMMAND ...`, the same as `python -m vit_jax.COMMAND ...`.
+
+It imports nothing but what the command needs, so that completion is quick:
+  source <(vit-jax --completion=bash)   or zsh; fish: vit-jax --completion=fish | source
+"""
+
+import ast
+import difflib
+import pathlib
+import re
+import runpy
+import sys
+
+_FOLDER = pathlib.Path(__file__).parent
+
+_MODULES = {'train': 'main', 'prepare': 'data.prepare'}  # Where names differ.
+
+COMMANDS = (
+  'train',
+  'evaluate',
+  'predict',
+  'features',
+  'attention',
+  'zero_shot',
+  'convert',
+  'export',
+  'report',
+  'demo',
+  'sweep',
+  'plan',
+  'doctor',
+  'show_batch',
+  'models_list',
+  'prepare',
+  'record_result',
+  'check_result',
+)
+
+_BASH = """\
+_vit_jax() {
+  local words="$(vit-jax --complete "${COMP_WORDS[1]}")"
+  [ "$COMP_CWORD" = 1 ] && words="$(vit-jax --complete)"
+  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -o nospace -F _vit_jax vit-jax
+"""
+
+_COMPLETIONS = {
+  'bash': _BASH,
+  'zsh': f'autoload -U +X bashcompinit && bashcompinit\n{_BASH}',
+  'fish': (
+    'complete -c vit-jax -n "test (count (commandline -opc)) -lt 2" -f'
+    ' -a "(vit-jax --complete)"\n'
+    'complete -c vit-jax -n "test (count (commandline -opc)) -ge 2"'
+    ' -a "(vit-jax --complete (commandline -opc)[2])"\n'
+  ),
+}
+
+
+def _path(command: str) -> pathlib.Path:
+  name = _MODULES.get(command, command)
+  return (_FOLDER / name.replace('.', '/')).with_suffix('.py')
+
+
+def summary(command: str) -> str:
+  """Returns the first line of a command's docstring."""
+  tree = ast.parse(_path(command).read_text(encoding='utf-8'))
+  return (ast.get_docstring(tree) or '').split('\n')[0]
+
+
+def flag_names(command: str) -> list[str]:
+  """Returns the flags of a command, and the settings where it takes a config.
+
+  They are read from the source: importing takes seconds.
+  """
+  names = sorted(_defined(_path(command), set()))
+  if 'config' in names:
+    names += _settings('common.py', 'config') + _settings(
+      'images.py', 'config.pp'
+    )
+  return [f'--{name}=' for name in names]
+
+
+def _defined(path: pathlib.Path, seen: set[pathlib.Path]) -> set[str]:
+  """Returns flags of a file, and of those whose define... functions it calls."""
+  names, seen = set(), seen | {path}
+  for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+    if not isinstance(node, ast.Call) or not isinstance(
+      node.func, ast.Attribute
+    ):
+      continue
+    if node.func.attr.startswith('DEFINE_'):
+      names.add(node.args[0].value)
+    elif node.func.attr.startswith('define_'):
+      other = _FOLDER / f'{node.func.value.id}.py'
+      names |= _defined(other, seen) if other not in seen else set()
+  return names
+
+
+def _settings(file: str, prefix: str) -> list[str]:
+  text = (_FOLDER / 'configs' / file).read_text(encoding='utf-8')
+  names = re.findall(r'^  config\.([a-z]\w*) = ', text, re.MULTILINE)
+  return [f'{prefix}.{name}' for name in names]
+
+
+def usage() -> str:
+  """Returns what `--help` prints."""
+  width = max(map(len, COMMANDS))
+  rows = [f'  {name:{width}}  {summary(name)}' for name in COMMANDS]
+  return '\n'.join(
+    [
+      'usage: vit-jax COMMAND ...',
+      '',
+      *rows,
+      '',
+      'vit-jax COMMAND --help tells its flags; --completion=bash, zsh or fish',
+      'prints what makes the shell complete them.',
+    ]
+  )
+
+
+def _answer(first: str, rest: list[str]) -> str:
+  """Returns what is printed where no command is run; exits where it is none."""
+  if first in ('--help', '-h', 'help'):
+    return usage()
+  if first == '--complete':
+    is_command = rest and rest[0] in COMMANDS
+    return '\n'.join(flag_names(rest[0]) if is_command else COMMANDS)
+  shell = first.removeprefix('--completion=')
+  if shell != first and shell in _COMPLETIONS:
+    return _COMPLETIONS[shell]
+  near = difflib.get_close_matches(first, COMMANDS, 1)
+  hint = f' Did you mean {near[0]}?' if near else ''
+  sys.exit(f'vit-jax: there is no command {first!r}.{hint} See vit-jax --help.')
+
+
+def main() -> None:
+  """Runs the command that the first argument names."""
+  first, rest = (*sys.argv[1:2], '--help')[0], sys.argv[2:]
+  if first not in COMMANDS:
+    print(_answer(first, rest))
+    return
+  sys.argv = [sys.argv[0], *rest]
+  name = _MODULES.get(first, first)
+  runpy.run_module(f'vit_jax.{name}', run_name='__main__', alter_sys=True)
+
+
+if __name__ == '__main__':
+  main()
