@@ -64,8 +64,7 @@ def _path(command: str) -> pathlib.Path:
 
 def summary(command: str) -> str:
   """Returns the first line of a command's docstring."""
-  tree = ast.parse(_path(command).read_text(encoding='utf-8'))
-  return (ast.get_docstring(tree) or '').split('\n')[0]
+  return (ast.get_docstring(_tree(_path(command))) or '').split('\n')[0]
 
 
 def flag_names(command: str) -> list[str]:
@@ -73,34 +72,53 @@ def flag_names(command: str) -> list[str]:
 
   They are read from the source: importing takes seconds.
   """
-  names = sorted(_defined(_path(command), set()))
+  names = sorted(_defined(_tree(_path(command))))
   if 'config' in names:
-    names += _settings('common.py', 'config') + _settings(
-      'images.py', 'config.pp'
-    )
+    names += _settings('common.py', 'config', 'config')
+    names += _settings('images.py', 'pp', 'config.pp')
   return [f'--{name}=' for name in names]
 
 
-def _defined(path: pathlib.Path, seen: set[pathlib.Path]) -> set[str]:
-  """Returns flags of a file, and of those whose define... functions it calls."""
-  names, seen = set(), seen | {path}
-  for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
-    if not isinstance(node, ast.Call) or not isinstance(
-      node.func, ast.Attribute
-    ):
-      continue
-    if node.func.attr.startswith('DEFINE_'):
-      names.add(node.args[0].value)
-    elif node.func.attr.startswith('define_'):
-      other = _FOLDER / f'{node.func.value.id}.py'
-      names |= _defined(other, seen) if other not in seen else set()
+def _tree(path: pathlib.Path) -> ast.Module:
+  return ast.parse(path.read_text(encoding='utf-8'))
+
+
+def _defined(tree: ast.AST) -> set[str]:
+  """Returns the flags that a file or a function defines, or lets define."""
+  names = set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ImportFrom) and node.names[0].name == 'main':
+      names |= _defined(_tree(_path('train')))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+      called = node.func.attr
+      if called.startswith('DEFINE_'):
+        names.add(node.args[0].value)
+      elif called.startswith('define_'):
+        other = _tree(_FOLDER / f'{node.func.value.id}.py')
+        names |= _defined(_function(other, called))
   return names
 
 
-def _settings(file: str, prefix: str) -> list[str]:
+def _function(tree: ast.Module, name: str) -> ast.AST:
+  """Returns a function, and those of the file that it calls."""
+  functions = {
+    node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)
+  }
+  found = [functions[name]]
+  found += [
+    _function(tree, node.func.id)
+    for node in ast.walk(functions[name])
+    if isinstance(node, ast.Call)
+    and isinstance(node.func, ast.Name)
+    and node.func.id in functions
+  ]
+  return ast.Module(found, [])
+
+
+def _settings(file: str, variable: str, prefix: str) -> list[str]:
   text = (_FOLDER / 'configs' / file).read_text(encoding='utf-8')
-  names = re.findall(r'^  config\.([a-z]\w*) = ', text, re.MULTILINE)
-  return [f'{prefix}.{name}' for name in names]
+  pattern = rf'^  {variable}\.([a-z]\w*) = '
+  return [f'{prefix}.{x}' for x in re.findall(pattern, text, re.MULTILINE)]
 
 
 def usage() -> str:

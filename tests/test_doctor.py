@@ -1,0 +1,90 @@
+"""The doctor sees what is wrong, says what to do, and looks on."""
+
+from conftest import REPOSITORY
+from conftest import run
+import pytest
+
+from vit_jax import doctor
+from vit_jax import environment
+from vit_jax import errors
+
+
+def statuses(findings):
+  return {finding.what: finding.status for finding in findings}
+
+
+def test_all_is_well(image_folder):
+  result = run('vit_jax.doctor', f'--dataset={image_folder}')
+  assert result.returncode == 0, result.stdout + result.stderr
+  assert result.stdout.endswith('Ready.\n')
+  assert 'FAILED' not in result.stdout
+  assert '36 training images, 3 classes' in result.stdout
+  assert 'ViT-Mini_4.npz' in result.stdout
+  assert 'two steps, losses 2.303, ' in result.stdout
+
+
+def test_what_is_missing_fails_and_the_rest_goes_on():
+  result = run('vit_jax.doctor', '--dataset=/nowhere', '--artifact=ViT-B_61')
+  assert result.returncode == 1
+  lines = result.stdout.splitlines()
+  failed = [line for line in lines if line.startswith('FAILED')]
+  assert len(failed) == 2
+  assert "Did you mean 'ViT-B_16'?" in failed[0]
+  assert '/nowhere' in failed[1]
+  assert 'two steps' in lines[-1]
+  assert 'Traceback' not in result.stdout + result.stderr
+
+
+def test_versions_that_are_not_tested(monkeypatch):
+  assert statuses(doctor.check_versions())['packages'] == doctor.OK
+  known = environment.version
+  versions = {'jax': '0.4.1', 'optax': None}
+  monkeypatch.setattr(
+    environment, 'version', lambda name: versions.get(name, known(name))
+  )
+  _, packages = doctor.check_versions()
+  assert packages.status == doctor.WARNING
+  assert 'jax 0.4.1 (tested: <0.13,>=0.10)' in packages.text
+  assert 'optax missing' in packages.text
+
+
+def test_tested_versions_are_those_of_setup():
+  tested = environment.tested()
+  assert 'pytest' not in tested
+  text = (REPOSITORY / 'setup.py').read_text()
+  assert all(f"'{name}" in text for name in ('jax', 'grain'))
+  assert {'jax', 'flax', 'grain', 'simplejpeg'} <= set(tested)
+
+
+def test_accelerators_that_are_not_used(monkeypatch):
+  monkeypatch.setattr(
+    doctor.os.path, 'exists', lambda path: path == '/dev/nvidiactl'
+  )
+  [finding] = doctor.check_devices()
+  assert finding.status == doctor.WARNING
+  assert 'NVIDIA GPU that JAX does not use' in finding.text
+  assert '.[cuda]' in finding.advice
+
+
+def test_a_fault_of_ours_is_named(capsys):
+  def check_something():
+    raise ZeroDivisionError('by zero')
+
+  def check_another():
+    raise errors.UserError('Do this.')
+
+  assert doctor.examine([check_something, check_another]) == 2
+  out = capsys.readouterr().out
+  assert 'FAILED  something   ZeroDivisionError: by zero' in out
+  assert 'FAILED  another     Do this.' in out
+
+
+@pytest.mark.parametrize('free', [1, 100])
+def test_little_room(monkeypatch, free):
+  monkeypatch.setattr(
+    doctor.shutil,
+    'disk_usage',
+    lambda path: type('Usage', (), {'free': free * 2**30}),
+  )
+  want = doctor.OK if free == 100 else doctor.WARNING
+  assert set(statuses(doctor.check_disk()).values()) == {want}
