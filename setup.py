@@ -76,6 +76,8 @@ setuptools.setup(
       'onnx>=1.20.1,<2',
       'onnxruntime>=1.24.1,<2',
     ],
+    'wandb': ['wandb>=0.20,<1'],  # For config.loggers.
+    'mlflow': ['mlflow>=3.1,<4'],  # Likewise.
     'demo': ['gradio>=6,<7'],  # The page of vit_jax.demo.
     'parquet': ['pyarrow>=20,<27'],  # For features.
     'test': _TEST,

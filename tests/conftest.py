@@ -242,12 +242,12 @@ def tiny(folder: pathlib.Path):
 
 def tiny_lit(root: pathlib.Path):
   """Returns the config of tests/configs/tiny_lit.py for `make_caption_folder`."""
-  from vit_jax.configs import common
+  from vit_jax.configs import resolved
 
   config = run_file('tests/configs/tiny_lit.py').get_config(str(root))
   config.vocabulary = str(root / 'vocab.txt')
   config.pretrained = str(root / 'vit.npz')
-  return common.with_defaults(config)
+  return resolved.with_defaults(config)
 
 
 @pytest.fixture(scope='session')

@@ -16,6 +16,7 @@ from vit_jax.configs import common
 from vit_jax.configs import durations
 from vit_jax.configs import images
 from vit_jax.configs import models
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 
 ARGUMENTS = {
@@ -194,14 +195,14 @@ def test_presets_are_those_of_augreg():
   assert set(want) == {'', *images.AUGREG}
   for name, settings in want.items():
     config.pp.augmentation = name
-    pp = common.with_defaults(config).pp
+    pp = resolved.with_defaults(config).pp
     assert (pp.randaugment, pp.mixup) == settings
 
 
 def test_presets_and_single_settings():
   config = load('digits')[1]
   config.pp.mixup = 0.3
-  pp = common.with_defaults(config).pp
+  pp = resolved.with_defaults(config).pp
   assert (pp.randaugment, pp.mixup) == ((), 0.3)
   config.pp.augmentation = 'light2'
   message = "mixup is 0.3, 0.2 in config.pp.augmentation = 'light2'. Set one"
@@ -211,7 +212,7 @@ def test_presets_and_single_settings():
   config.pp.mixup = 0.2
   config.pp.cutmix = 1.0
   validate.validate(config)
-  filled = common.with_defaults(config)
+  filled = resolved.with_defaults(config)
   validate.validate(filled)
   assert filled.pp.randaugment == (2, 10)
   config.pp.randaugment = (2, 9)
@@ -234,7 +235,7 @@ def test_a_part_of_a_batch_must_have_two_images_to_mix():
 
 def test_augmentation_is_built():
   config = load('digits')[1]
-  data = build.data(common.with_defaults(config))
+  data = build.data(resolved.with_defaults(config))
   assert data.mix is None
   assert data.train.is_raw
   assert data.test.is_raw
@@ -243,7 +244,7 @@ def test_augmentation_is_built():
   config.pp.pad = 1
   config.pp.resize_test = 9
   config.pp.color_jitter = (0.1, 0.1, 0.1, 0.0)
-  data = build.data(common.with_defaults(config))
+  data = build.data(resolved.with_defaults(config))
   assert (data.mix.mixup, data.mix.cutmix, data.mix.num_classes) == (0.5, 0, 10)
   assert not data.train.is_raw
   assert not data.test.is_raw

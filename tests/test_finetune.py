@@ -17,6 +17,7 @@ from vit_jax import evaluation
 from vit_jax import predictor
 from vit_jax import train
 from vit_jax.configs import common
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 
 CONFIG = golden_json('index.json')['vit_token']['config']
@@ -114,7 +115,7 @@ def test_a_setting_overrides_the_weights(
 def test_normalisation_changes_what_the_model_sees(image_folder):
   config = tiny.get_config(str(image_folder)).unlock()
   config.pp.mean, config.pp.std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
-  config = common.with_defaults(config).unlock()
+  config = resolved.with_defaults(config).unlock()
   data = build.data(config)
   pixels = np.full((1, 16, 24, 3), 51, np.uint8)
   for images in (

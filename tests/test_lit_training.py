@@ -20,8 +20,8 @@ from vit_jax import models
 from vit_jax import preemption
 from vit_jax import retrieval
 from vit_jax.configs import arguments
-from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 
 SMALL_BERT = {
@@ -250,7 +250,7 @@ def test_eight_devices_of_two_hosts_equal_one(captions, tmp_path):
 
 def initial(config, path, seed=0, **known):
   model = models.from_config(arguments.of_model(config))
-  size = common.image_size(config)
+  size = resolved.image_size(config)
   shapes = jax.eval_shape(lambda: models.init_params(model, (*size, 3)))
   grid = model_configs.patch_grid(size, (8, 8))
   weights = dataclasses.replace(checkpoint.read(path), **known)

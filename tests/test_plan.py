@@ -16,7 +16,7 @@ from vit_jax import memory
 from vit_jax import plan
 from vit_jax import plan_table
 from vit_jax import sharding
-from vit_jax.configs import common
+from vit_jax.configs import resolved
 from vit_jax.data import stand_in
 from vit_jax.models import layers
 
@@ -91,12 +91,12 @@ def test_meshes_in_words():
 
 
 def test_data_that_is_not_here():
-  config = common.with_defaults(tiny.get_config('imagenet2012'))
+  config = resolved.with_defaults(tiny.get_config('imagenet2012'))
   data = ahead.open_data(config)
   batch = ahead.batch(config, sharding.make_mesh(), data)
   assert len(data.class_names) == 1000
   assert batch['image'].shape == (8, 16, 24, 3)  # Resized on the host.
-  config = common.with_defaults(tiny.get_config('cifar100'))
+  config = resolved.with_defaults(tiny.get_config('cifar100'))
   data = ahead.open_data(config, num_classes=7)
   batch = ahead.batch(config, sharding.make_mesh(), data)
   assert len(data.class_names) == 7
@@ -270,7 +270,7 @@ def test_tpus_that_are_not_here():
   with pytest.raises(errors.UserError, match='--topology=v9:2x2 is not known'):
     plan.devices('v9:2x2', None)
   # Activations are in bfloat16, which they are not on the CPU that compiles.
-  config = common.with_defaults(tiny.get_config('cifar10'))
+  config = resolved.with_defaults(tiny.get_config('cifar10'))
   config.dtype = 'bfloat16'
   mesh = sharding.make_mesh(devices=plan.devices('v5e:2x2', None))
   _, traced = ahead.trace_step(config, mesh, ahead.open_data(config))

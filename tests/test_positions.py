@@ -10,7 +10,7 @@ from configs import tiny
 from vit_jax import freeze
 from vit_jax import sharding
 from vit_jax import train
-from vit_jax.configs import common
+from vit_jax.configs import resolved
 from vit_jax.models import positions
 
 
@@ -34,7 +34,7 @@ def test_they_are_set_and_not_trained(image_folder):
   config = tiny.get_config(str(image_folder))
   config.posemb = 'sincos2d'
   task = train.classification(
-    common.with_defaults(config), sharding.make_mesh()
+    resolved.with_defaults(config), sharding.make_mesh()
   )
   params = task.initial_params(None)
   embeddings = params['Transformer']['posembed_input']['pos_embedding'][0]

@@ -10,7 +10,7 @@ from vit_jax import errors
 from vit_jax import probes
 from vit_jax import sharding
 from vit_jax import train
-from vit_jax.configs import common
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 
 NAMES = ('2shot', 'knn', 'linear')
@@ -64,7 +64,7 @@ def prepared(tmp_path_factory):
   config = tiny.get_config(str(folder)).unlock()
   config.evaluators = NAMES
   config.pp.randaugment = (2, 10)  # Of training alone.
-  config = common.with_defaults(config)
+  config = resolved.with_defaults(config)
   data, mesh = build.data(config), sharding.make_mesh()
   task = train.classification(config, mesh, data)
   return config, data, task.initial_params(None), mesh

@@ -30,7 +30,7 @@ LEVELS = (
   ),
   ('configs.images',),
   ('download', 'registry', 'configs.validate', 'interop', 'storage'),
-  ('interop.files', 'cli', 'configs.common', 'state'),
+  ('interop.files', 'cli', 'configs.common', 'configs.resolved', 'state'),
   ('released', 'models_list', 'hosts'),
   (
     'data.windows',
@@ -52,7 +52,7 @@ LEVELS = (
   ('data.captions',),
   ('sharding',),
   ('models.resnet', 'models.bert', 'models.layers', 'models.blocks'),
-  ('models.positions',),
+  ('models.positions', 'loggers'),
   ('models.vit', 'models.mixer'),
   ('models.capture',),
   ('models.lit',),

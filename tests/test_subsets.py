@@ -7,7 +7,7 @@ import pytest
 from configs import tiny
 from vit_jax import build
 from vit_jax import errors
-from vit_jax.configs import common
+from vit_jax.configs import resolved
 from vit_jax.data import sources
 from vit_jax.data import subsets
 
@@ -49,13 +49,13 @@ def test_settings_of_folders(tmp_path):
   config = tiny.get_config(str(folder)).unlock()
   config.pp.train = 'train[:75%]'
   config.pp.shots = 2
-  data = build.data(common.with_defaults(config))
+  data = build.data(resolved.with_defaults(config))
   assert np.bincount(data.train.source.labels()).tolist() == [2, 2, 2]
   whole = len(
-    build.data(common.with_defaults(tiny.get_config(str(folder)))).test
+    build.data(resolved.with_defaults(tiny.get_config(str(folder)))).test
   )
   assert len(data.test) == whole
   config.pp.shots = None
   config.pp.balance_classes = True
-  labels = build.data(common.with_defaults(config)).train.source.labels()
+  labels = build.data(resolved.with_defaults(config)).train.source.labels()
   assert len(set(np.bincount(labels))) == 1

@@ -27,7 +27,7 @@ from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import train
 from vit_jax import update
-from vit_jax.configs import common
+from vit_jax.configs import resolved
 from vit_jax.data import mixing
 
 CONFIG = golden_json('index.json')['vit_token']['config']
@@ -187,7 +187,7 @@ def test_what_is_built_mixes(image_folder, monkeypatch):
   config = tiny.get_config(str(image_folder))
   for alpha in (0.0, 0.7):
     config.pp.mixup = alpha
-    train.classification(common.with_defaults(config), sharding.make_mesh())
+    train.classification(resolved.with_defaults(config), sharding.make_mesh())
   assert mixes == [None, mixing.Mix(3, mixup=0.7)]
 
 

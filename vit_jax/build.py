@@ -22,8 +22,8 @@ from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import weights as weights_lib
 from vit_jax.configs import arguments
-from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import resolved
 from vit_jax.data import augment
 from vit_jax.data import mixing
 from vit_jax.data import pipeline
@@ -106,7 +106,7 @@ def data(
   test = decoded(config, config.pp.test, train=False)
   _check_channels(config, test.num_channels)
   how = {
-    'size': common.image_size(config),
+    'size': resolved.image_size(config),
     'area': tuple(config.pp.crop_area),
     'ratio': tuple(config.pp.crop_ratio),
     'resize': config.pp.resize,
@@ -114,7 +114,7 @@ def data(
     'pad_mode': config.pp.pad_mode,
     'flip': config.pp.flip,
   }
-  resize_test = common.resize_test(config)
+  resize_test = resolved.resize_test(config)
   classes = len(test.source.class_names)
   logging.info(
     '%s: %d images to train on (%s), %d to test (%s)%s.',

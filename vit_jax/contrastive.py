@@ -30,8 +30,8 @@ from vit_jax import state as state_lib
 from vit_jax import train
 from vit_jax import update
 from vit_jax.configs import arguments
-from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import resolved
 from vit_jax.data import captions
 from vit_jax.data import text
 
@@ -140,7 +140,7 @@ def _data(
   return dataclasses.replace(
     data,
     train_transform=captions.TrainPair(data.train_transform, tokenizer),
-    eval_transform=captions.EvalPair(common.image_size(config), tokenizer),
+    eval_transform=captions.EvalPair(resolved.image_size(config), tokenizer),
   )
 
 

@@ -15,9 +15,9 @@ from vit_jax import released
 from vit_jax import sharding
 from vit_jax import storage
 from vit_jax import weights as weights_lib
-from vit_jax.configs import common
 from vit_jax.configs import durations
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import captions
 from vit_jax.data import sources
@@ -64,7 +64,7 @@ def fill(
     weights = checkpoint.read(path)
     known = _what_weights_say(weights)
   known = {k: v for k, v in known.items() if v is not None}
-  config = common.with_defaults(config, known)
+  config = resolved.with_defaults(config, known)
   num_examples = _num_examples(config) if durations.has_epochs(config) else 0
   config = durations.in_steps(config, num_examples).unlock()
   validate.validate(config)
@@ -93,7 +93,7 @@ def _attention(
   if not model.get('transformer'):
     return config.attention
   grid = model_configs.patch_grid(
-    common.image_size(config), tuple(model.patches.size), model.get('resnet')
+    resolved.image_size(config), tuple(model.patches.size), model.get('resnet')
   )
   devices = mesh.shape['data'] * mesh.shape['fsdp']
   return attention_choice.choose(

@@ -1,5 +1,6 @@
 """Where numbers go: TensorBoard, `metrics.jsonl`, a progress bar and the log."""
 
+from collections.abc import Mapping, Sequence
 import json
 import os
 import pathlib
@@ -7,12 +8,13 @@ import shutil
 import sys
 import tempfile
 import time
+from typing import Any
 
 from absl import logging
 import jax
-import tensorboardX
 import tqdm
 
+from vit_jax import loggers as loggers_lib
 from vit_jax import storage
 
 JSONL = 'metrics.jsonl'
@@ -21,8 +23,25 @@ JSONL = 'metrics.jsonl'
 class Writer:
   """Writes numbers of a step, on process 0 only."""
 
-  def __init__(self, workdir: os.PathLike | str, first_step: int):
-    """Opens the files; lines of steps that will be run again are removed."""
+  def __init__(
+    self,
+    workdir: os.PathLike | str,
+    first_step: int,
+    *,
+    loggers: Sequence[str] = ('tensorboard',),
+    config: Mapping[str, Any] | None = None,
+  ):
+    """Opens the files; lines of steps that will be run again are removed.
+
+    Args:
+      workdir: of the run.
+      first_step: that will be written.
+      loggers: see `loggers.make`.
+      config: of the run, which some of them show.
+
+    Raises:
+      errors.UserError: if a logger cannot start.
+    """
     self._enabled = jax.process_index() == 0
     if not self._enabled:
       return
@@ -35,8 +54,8 @@ class Writer:
         (self._folder / JSONL).write_text(text, encoding='utf-8')
     self._path = self._folder / JSONL
     self._drop_from(first_step)
-    self._board = tensorboardX.SummaryWriter(
-      str(self._folder), purge_step=first_step, flush_secs=10
+    self._loggers = loggers_lib.make(
+      loggers, os.fspath(workdir), self._folder, config or {}, first_step
     )
 
   def _drop_from(self, first_step: int) -> None:
@@ -55,13 +74,20 @@ class Writer:
     os.replace(temporary, self._path)
 
   def write(self, step: int, values: dict[str, float]) -> None:
-    """Writes one line and one point a curve."""
+    """Writes one line and one point a curve.
+
+    A service that fails is left alone: training goes on without it.
+    """
     if not self._enabled:
       return
     with open(self._path, 'a', encoding='utf-8') as f:
       f.write(json.dumps({'step': step, **values}) + '\n')
-    for name, value in values.items():
-      self._board.add_scalar(name, value, step)
+    for logger in list(self._loggers):
+      try:
+        logger.write(step, values)
+      except Exception as e:  # Each service has its own.
+        self._loggers.remove(logger)
+        logging.warning('%s failed: %s', type(logger).__name__, e)
     text = ', '.join(f'{name}: {value:.5g}' for name, value in values.items())
     with tqdm.tqdm.external_write_mode(sys.stderr):  # Not behind the bar.
       logging.info('Step %d: %s', step, text)
@@ -69,14 +95,16 @@ class Writer:
   def sync(self) -> None:
     """Copies the files to the workdir, if that is an address."""
     if self._enabled and self._address is not None:
-      self._board.flush()
+      for logger in self._loggers:
+        logger.flush()
       storage.upload(self._folder, self._address)
 
   def close(self) -> None:
     """Writes what is still in memory."""
     if not self._enabled:
       return
-    self._board.close()
+    for logger in self._loggers:
+      logger.close()
     self.sync()
     if self._address is not None:
       shutil.rmtree(self._folder)

@@ -31,8 +31,8 @@ from vit_jax import fit
 from vit_jax import flops
 from vit_jax import plan_table
 from vit_jax import sharding
-from vit_jax.configs import common
 from vit_jax.configs import durations
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 
 # Images; of the length of a run nothing depends that is planned.
@@ -176,7 +176,7 @@ def main(argv: Sequence[str]) -> None:
   logging.set_verbosity(logging.WARNING)  # How many images: none are read.
   print(
     plan(
-      durations.in_steps(common.with_defaults(config), _EPOCH),
+      durations.in_steps(resolved.with_defaults(config), _EPOCH),
       mesh,
       num_classes=options.num_classes,
       limit=limit,

@@ -15,6 +15,7 @@ from typing import Any
 
 from absl import flags
 import cv2
+import flax.traverse_util
 from jaxtyping import Float, Int
 import ml_collections
 import numpy as np
@@ -119,15 +120,13 @@ def _panels(rows: Sequence[curves.Row]) -> list[tuple[str, str]]:
   ]
 
 
-def _flat(values: Mapping[str, Any], prefix: str = '') -> list[tuple[str, str]]:
-  """Returns names, with those they are in before a dot, and values as text."""
-  rows = []
-  for name, value in sorted(values.items()):
-    if isinstance(value, Mapping) and value:
-      rows += _flat(value, f'{prefix}{name}.')
-    else:
-      rows.append((f'{prefix}{name}', json.dumps(value, ensure_ascii=False)))
-  return rows
+def _flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+  """Returns names, after those they are in and a dot, and values as text."""
+  flat = flax.traverse_util.flatten_dict(dict(values), sep='.')
+  return [
+    (name, json.dumps(value, ensure_ascii=False))
+    for name, value in sorted(flat.items())
+  ]
 
 
 def _model(weights: weights_lib.Weights | None) -> str:

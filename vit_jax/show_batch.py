@@ -23,7 +23,7 @@ import numpy as np
 from vit_jax import build
 from vit_jax import cli
 from vit_jax import errors
-from vit_jax.configs import common
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
 
@@ -56,7 +56,7 @@ def load_batch(
       ' labels can be shown.'
     )
   # Whichever model it is: its normalisation is undone below.
-  config = common.with_defaults(config, {'model': {}})
+  config = resolved.with_defaults(config, {'model': {}})
   data = build.data(config)
   if test:
     batches = pipeline.eval_batches(

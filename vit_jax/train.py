@@ -32,7 +32,7 @@ from vit_jax import storage
 from vit_jax import update
 from vit_jax import weights as weights_lib
 from vit_jax.configs import arguments
-from vit_jax.configs import common
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
 from vit_jax.interop import files
@@ -136,7 +136,9 @@ def train_and_evaluate(
   first_step = int(state.step)
   _describe(config, task, workdir, first_step)
 
-  writer = metrics_lib.Writer(workdir, first_step + 1)
+  writer = metrics_lib.Writer(
+    workdir, first_step + 1, loggers=config.loggers, config=_plain(config)
+  )
   parts = loop.Parts(
     stages=task.stages,
     jit_step=functools.partial(jit_step, mesh=mesh),
@@ -167,6 +169,11 @@ def jit_step(
     donate_argnums=0,
     out_shardings=(shardings, sharding.replicated(mesh)),
   )
+
+
+def _plain(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns settings as JSON has them."""
+  return json.loads(config.to_json_best_effort())
 
 
 def _describe(config, task, workdir, first_step) -> None:
@@ -242,7 +249,7 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
     alone = jax.process_count() == 1
     path = report.write(
       workdir,
-      json.loads(config.to_json_best_effort()),
+      _plain(config),
       weights,
       data.test.source if alone and not task.vocabulary else None,
     )
@@ -258,7 +265,7 @@ def _weights(config, task, params, info) -> weights_lib.Weights:
     mean=tuple(config.pp.mean),
     std=tuple(config.pp.std),
     exif=config.pp.exif,
-    resize_test=common.resize_test(config),
+    resize_test=resolved.resize_test(config),
     loss=config.loss,
     info=json.loads(json.dumps(info)),
     vocabulary=task.vocabulary,

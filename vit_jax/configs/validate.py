@@ -74,6 +74,8 @@ _RANGES = {  # Smallest and largest that make sense, both included.
   'prefetch': (1, 1024),
 }
 
+_LOGGERS = ('tensorboard', 'wandb', 'mlflow')
+
 EVALUATOR = re.compile(r'([1-9]\d*)shot|knn|linear')
 
 _SPLIT = re.compile(r'\w+(\[[^\[\]]*\])?(\+\w+(\[[^\[\]]*\])?)*')
@@ -105,6 +107,11 @@ def validate(config: ml_collections.ConfigDict) -> None:
       raise errors.UserError(
         f"config.evaluators has {name!r}, must be of 'knn', 'linear', '10shot' or"
         f' another number of shots.'
+      )
+  for name in config.loggers:
+    if name not in _LOGGERS:
+      raise errors.UserError(
+        f'config.loggers has {name!r}, must be of {", ".join(_LOGGERS)}.'
       )
   _validate_images(config)
   _validate_model(config)

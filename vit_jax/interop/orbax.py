@@ -10,7 +10,7 @@ import orbax.checkpoint as ocp
 from vit_jax import errors
 from vit_jax import weights as weights_lib
 from vit_jax.configs import arguments
-from vit_jax.configs import common
+from vit_jax.configs import resolved
 from vit_jax.interop import files
 from vit_jax.models import blocks
 
@@ -61,7 +61,7 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
       model=arguments.of_saved_model(settings),
       class_names=class_names,
       image_shape=(
-        *common.image_size(settings),
+        *resolved.image_size(settings),
         weights_lib.num_channels(params),
       ),
       mean=tuple(config['pp'].get('mean', (0.5,))),

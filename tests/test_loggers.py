@@ -1,0 +1,102 @@
+"""Metrics in TensorBoard, Weights & Biases and MLflow, all without a network."""
+
+import json
+import sys
+
+from conftest import tiny
+import pytest
+
+from vit_jax import errors
+from vit_jax import loggers
+from vit_jax import metrics
+from vit_jax import train
+
+VALUES = {'loss': 0.5, 'lr': 0.25}
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+  monkeypatch.setenv('WANDB_MODE', 'offline')
+  monkeypatch.setenv('WANDB_DIR', str(tmp_path))
+  monkeypatch.setenv('WANDB_SILENT', 'true')
+  uri = f'sqlite:///{tmp_path}/mlflow.db'
+  monkeypatch.setenv('MLFLOW_TRACKING_URI', uri)
+  return tmp_path
+
+
+def test_mlflow_gets_numbers_and_settings(offline):
+  mlflow = pytest.importorskip('mlflow')
+  for first_step in (1, 2):  # The second time it goes on.
+    workdir = offline / 'run'
+    workdir.mkdir(exist_ok=True)
+    writer = metrics.Writer(
+      workdir,
+      first_step,
+      loggers=['mlflow'],
+      config={'pp': {'crop': 32}, 'long': 'x' * 9999},
+    )
+    writer.write(first_step, VALUES)
+    writer.close()
+  run_id = json.loads((workdir / 'loggers.json').read_text())['mlflow']
+  client = mlflow.MlflowClient()
+  run = client.get_run(run_id)
+  assert run.data.params['pp.crop'] == '32'
+  assert run.info.run_name == 'run'
+  assert run.info.status == 'FINISHED'
+  history = client.get_metric_history(run_id, 'lr')
+  assert [(x.step, x.value) for x in history] == [(1, 0.25), (2, 0.25)]
+
+
+def test_wandb_gets_numbers(offline):
+  pytest.importorskip('wandb')
+  (offline / 'run').mkdir()
+  writer = metrics.Writer(
+    offline / 'run', 1, loggers=['wandb'], config={'seed': 1}
+  )
+  writer.write(1, VALUES)
+  writer.close()
+  run_id = json.loads((offline / 'run' / 'loggers.json').read_text())['wandb']
+  [file] = (offline / 'wandb').glob(f'offline-run-*-{run_id}/run-*.wandb')
+  assert b'loss' in file.read_bytes()
+
+
+def test_a_service_that_fails_stops_no_run(tmp_path, monkeypatch):
+  class Failing:
+    def write(self, step, values):
+      raise ConnectionError('gone')
+
+  monkeypatch.setattr(
+    loggers,
+    'make',
+    lambda *args: [Failing(), loggers.TensorBoard(tmp_path, 1)],
+  )
+  writer = metrics.Writer(tmp_path, 1)
+  writer.write(1, VALUES)
+  writer.write(2, VALUES)
+  writer.close()
+  assert len((tmp_path / 'metrics.jsonl').read_text().splitlines()) == 2
+  assert list(tmp_path.glob('events.out.tfevents.*'))
+
+
+def test_what_cannot_start(monkeypatch, tmp_path, image_folder):
+  config = tiny(image_folder)
+  config.loggers = ('tensorbord',)
+  with pytest.raises(errors.UserError, match="has 'tensorbord', must be of"):
+    train.train_and_evaluate(config, str(tmp_path))
+  monkeypatch.setitem(sys.modules, 'wandb', None)
+  with pytest.raises(errors.UserError, match=r"pip install -e '.\[wandb\]'"):
+    metrics.Writer(tmp_path, 1, loggers=['wandb'])
+
+  def refuse(workdir, config):
+    raise RuntimeError('no key\nmore')
+
+  monkeypatch.setitem(loggers._SERVICES, 'wandb', refuse)
+  with pytest.raises(errors.UserError, match='cannot start: no key$'):
+    metrics.Writer(tmp_path, 1, loggers=['wandb'])
+
+
+def test_none_at_all(tmp_path):
+  writer = metrics.Writer(tmp_path, 1, loggers=[])
+  writer.write(1, VALUES)
+  writer.close()
+  assert [p.name for p in tmp_path.iterdir()] == ['metrics.jsonl']

@@ -1,0 +1,62 @@
+"""Configs in which nothing is left open, and what is read from them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from vit_jax import errors
+from vit_jax.configs import images
+
+# What pretrained weights decide where a setting is None, and what it is else.
+_DEFAULTS = {
+  'layer_norm_epsilon': 1e-6,
+  'exact_gelu': False,
+  'pp.mean': (0.5,),
+  'pp.std': (0.5,),
+}
+
+
+def with_defaults(
+  config: ml_collections.ConfigDict, known: Mapping[str, Any] | None = None
+) -> ml_collections.ConfigDict:
+  """Returns a copy with no setting None that weights or presets may decide.
+
+  Args:
+    config: settings.
+    known: what the weights say: of `layer_norm_epsilon`, `exact_gelu`,
+      `pp.mean`, `pp.std` and `model` any.
+
+  Raises:
+    errors.UserError: if neither config nor weights say which model it is.
+  """
+  # Without the references, by which the caller's settings would change too.
+  config = config.copy_and_resolve_references().unlock()
+  defaults = {**_DEFAULTS, **images.preset(config.pp.augmentation)}
+  known = {**defaults, **(known or {})}
+  if config.model is None:
+    if known.get('model') is None:
+      raise errors.UserError(
+        'config.model must be set: see common.with_model and configs/digits.py.'
+      )
+    config.model = ml_collections.ConfigDict(known['model'])
+  for name in defaults:
+    group, _, field = name.rpartition('.')
+    settings = config[group] if group else config
+    if settings[field] is None:
+      settings[field] = known[name]
+  return config.lock()
+
+
+def image_size(config: ml_collections.ConfigDict) -> tuple[int, int]:
+  """Returns the model's input size in pixels, (height, width)."""
+  crop = config.pp.crop
+  return (crop, crop) if isinstance(crop, int) else tuple(crop)
+
+
+def resize_test(
+  config: ml_collections.ConfigDict,
+) -> int | tuple[int, int] | None:
+  """Returns how images are resized before evaluation takes their middle."""
+  size = config.pp.resize_test
+  return size if size is None or isinstance(size, int) else tuple(size)
