@@ -48,7 +48,7 @@ LEVELS = (
   ('data.splits',),
   ('data.folder',),
   ('data.sources',),
-  ('data.pipeline', 'data.stand_in', 'data.subsets', 'data.inputs'),
+  ('workdir', 'data.pipeline', 'data.stand_in', 'data.subsets', 'data.inputs'),
   ('data.captions',),
   ('sharding',),
   ('models.resnet', 'models.bert', 'models.layers', 'models.blocks'),

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 import logging as python_logging
 import pathlib
+import re
 import sys
 import traceback
+from typing import Any
 
 from absl import app
 from absl import flags
@@ -29,6 +31,7 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       sys.exit(f'{program()}: {e}')
 
   compilation_cache.enable()
+  sys.excepthook = sys.unraisablehook = _report
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().python_handler.addFilter(_is_ours)
   app.run(guarded, flags_parser=_parse_flags)
@@ -79,8 +82,26 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     sys.exit(f'{program()}: {e}')
 
 
+def _report(*error: Any) -> None:
+  """Reports an error that nobody waits for, but for those of cut checkpoints.
+
+  Their writers end one after the other when one has failed, and each would say
+  that it cannot go on.
+  """
+  kind, value, trace = error if len(error) == 3 else error[0][:3]
+  if 'Event loop is closed' not in str(value):
+    traceback.print_exception(kind, value, trace)
+
+
 def _is_ours(record: python_logging.LogRecord) -> bool:
-  """Keeps the chatter of libraries out of the log, but not their warnings."""
+  """Keeps the chatter of libraries out of the log, but not their warnings.
+
+  What goes wrong while a checkpoint is written is raised besides.
+  """
+  if record.levelno == python_logging.ERROR and re.search(
+    r'/(asyncio|orbax)/', record.pathname
+  ):
+    return False
   folder = str(pathlib.Path(__file__).parent)
   return record.levelno > python_logging.INFO or record.pathname.startswith(
     folder

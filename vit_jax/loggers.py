@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 import importlib
 import os
 import pathlib
+import time
 from typing import Any, Protocol, runtime_checkable
 
 import flax.traverse_util
-import tensorboardX
+from tensorboardX import event_file_writer
+from tensorboardX import summary
+from tensorboardX.proto import event_pb2
 
 from vit_jax import errors
 from vit_jax import storage
@@ -33,17 +36,29 @@ class Logger(Protocol):
 
 
 class TensorBoard:
-  """Files `events.out.tfevents.*`."""
+  """Files `events.out.tfevents.*`, written at once.
+
+  tensorboardX's own writer has a thread and a queue: on a full disk the one dies and
+  the other, when it is full, stops the run.
+  """
 
   def __init__(self, folder: os.PathLike | str, first_step: int):
-    self._board = tensorboardX.SummaryWriter(
-      str(folder), purge_step=first_step, flush_secs=10
+    self._writer = event_file_writer.EventsWriter(
+      os.path.join(folder, 'events')
     )
-    self.flush, self.close = self._board.flush, self._board.close
+    self.flush, self.close = self._writer.flush, self._writer.close
+    # Hides what a run that was killed has written of later steps.
+    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    self._add(first_step, session_log=start)
 
   def write(self, step: int, values: Mapping[str, float]) -> None:
     for name, value in values.items():
-      self._board.add_scalar(name, value, step)
+      self._add(step, summary=summary.scalar(name, value))
+    self.flush()
+
+  def _add(self, step: int, **what: Any) -> None:
+    event = event_pb2.Event(wall_time=time.time(), step=step, **what)
+    self._writer.write_event(event)
 
 
 class WandB:

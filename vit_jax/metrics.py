@@ -1,6 +1,7 @@
 """Where numbers go: TensorBoard, `metrics.jsonl`, a progress bar and the log."""
 
 from collections.abc import Mapping, Sequence
+import contextlib
 import json
 import os
 import pathlib
@@ -104,7 +105,8 @@ class Writer:
     if not self._enabled:
       return
     for logger in self._loggers:
-      logger.close()
+      with contextlib.suppress(OSError):  # A full disk, of which others tell.
+        logger.close()
     self.sync()
     if self._address is not None:
       shutil.rmtree(self._folder)

@@ -20,6 +20,7 @@ BEST_METRIC = 'accuracy_test'
 
 _TEMPORARY = '.orbax-checkpoint-tmp'  # Ends the name of what is not whole.
 _WHOLE = 'commit_success.txt'
+_FULL = 'No space left on device'
 
 
 @struct.dataclass
@@ -95,9 +96,24 @@ class Saver:
     step = int(state.step)
     if step == self.latest_step:
       return
-    self._manager.save(
-      step, args=ocp.args.StandardSave(state), metrics=metrics, force=True
-    )
+    with self._saving():
+      self._manager.save(
+        step, args=ocp.args.StandardSave(state), metrics=metrics, force=True
+      )
+
+  @contextlib.contextmanager
+  def _saving(self) -> Iterator[None]:
+    """Says why a checkpoint, this one or the last, cannot be written."""
+    try:
+      yield
+    except (OSError, ValueError) as e:
+      text = str(e).strip().split('\n')[0]
+      reason = _FULL if _FULL in str(e) else text
+      raise errors.UserError(
+        f'A checkpoint cannot be written to {self._directory}: {reason}. The'
+        f' newest whole one is of step {self.latest_step}. Make room, and the'
+        f' same command goes on.'
+      ) from e
 
   def restore(self, like: TrainState) -> TrainState:
     """Returns the newest checkpoint.
@@ -158,5 +174,6 @@ class Saver:
 
   def close(self) -> None:
     """Waits until all is saved."""
-    self._manager.wait_until_finished()
-    self._manager.close()
+    with self._saving():
+      self._manager.wait_until_finished()
+      self._manager.close()

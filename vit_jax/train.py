@@ -1,6 +1,7 @@
 """Training: what the loop needs, and what it leaves."""
 
 from collections.abc import Callable, Iterator, Sequence
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -31,6 +32,7 @@ from vit_jax import state as state_lib
 from vit_jax import storage
 from vit_jax import update
 from vit_jax import weights as weights_lib
+from vit_jax import workdir as workdir_lib
 from vit_jax.configs import arguments
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
@@ -114,6 +116,15 @@ def train_and_evaluate(
     SystemExit: 0, after SIGTERM, the state being saved.
   """
   validate.validate(config)
+  with workdir_lib.guarded(workdir):
+    return _train(config, workdir, make_task)
+
+
+def _train(
+  config: ml_collections.ConfigDict,
+  workdir: str,
+  make_task: Callable[..., Task],
+) -> state_lib.TrainState:
   if config.profile_steps and storage.is_address(workdir):
     raise errors.UserError(
       f'config.profile_steps is {config.profile_steps}: a trace needs a folder,'
@@ -127,6 +138,11 @@ def train_and_evaluate(
   resumed = saver.latest_step is not None
   config, weights = defaults.fill(config, workdir, mesh, resumed=resumed)
   task = make_task(config, mesh)
+  splits = {
+    'config.pp.train': task.data.train.source,
+    'config.pp.test': task.data.test.source,
+  }
+  workdir_lib.check_data(workdir, splits, resumed=resumed)
   if not resumed:
     state = task.stages[0].new_state(task.initial_params(weights))
     del weights
@@ -151,11 +167,11 @@ def train_and_evaluate(
       config.profile_steps, storage.as_path(workdir) / 'profile'
     ),
   )
-  state, test_metrics = loop.run(config, state, parts)
-  if test_metrics is None and config.eval_every:  # The run had ended before.
-    test_metrics = evaluation.of_state(task.eval_fn, state)
-  _finish(config, state, task, test_metrics, workdir)
-  writer.close()
+  with contextlib.closing(writer):
+    state, test_metrics = loop.run(config, state, parts)
+    if test_metrics is None and config.eval_every:  # The run had ended before.
+      test_metrics = evaluation.of_state(task.eval_fn, state)
+    _finish(config, state, task, test_metrics, workdir)
   return state
 
 

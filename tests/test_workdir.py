@@ -1,0 +1,185 @@
+"""The workdir of a run: one run at a time, its own data, disks that are full."""
+
+import itertools
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+from conftest import arguments
+from conftest import flat
+from conftest import run
+from conftest import running
+from conftest import start
+from conftest import tiny
+from conftest import wait_for_step
+import numpy as np
+import pytest
+
+from vit_jax import errors
+from vit_jax import train
+from vit_jax import workdir as workdir_lib
+from vit_jax.data import sources
+
+
+def last_line(result):
+  assert result.returncode == 1
+  assert 'Traceback' not in result.stderr
+  return result.stderr.strip().splitlines()[-1]
+
+
+def test_a_second_run_is_refused_until_the_first_is_gone(
+  image_folder, tmp_path
+):
+  args = arguments(image_folder, tmp_path / 'run')
+  first = start(*args, '--config.total_steps=100000')
+  with running([first]) as results:
+    wait_for_step(first, tmp_path / 'run', 20)
+    line = last_line(run(*args))
+    assert f'Another run is at work in {tmp_path}/run.' in line
+    assert first.poll() is None
+    first.kill()
+    results()
+  with workdir_lib.guarded(str(tmp_path / 'run')):
+    pass  # A kill leaves no lock behind.
+
+
+def test_a_lock_is_given_back(tmp_path):
+  for _ in range(2):
+    with (
+      pytest.raises(ZeroDivisionError),
+      workdir_lib.guarded(str(tmp_path)),
+    ):
+      raise ZeroDivisionError
+  code = (
+    'from vit_jax import workdir\n'
+    f'with workdir.guarded({str(tmp_path)!r}): print("free")'
+  )
+  result = subprocess.run(
+    [sys.executable, '-c', code],
+    capture_output=True,
+    text=True,
+    check=True,
+    cwd=pathlib.Path(workdir_lib.__file__).parents[1],
+  )
+  assert result.stdout == 'free\n'
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+  """A file system with room for a few checkpoints."""
+  path = tmp_path / 'disk'
+  path.mkdir()
+  how = ['mount', '-t', 'tmpfs', '-o', 'size=1200k', 'tmpfs', str(path)]
+  if (
+    not shutil.which('mount')
+    or subprocess.run(how, check=False, capture_output=True).returncode
+  ):
+    pytest.skip('needs the right to mount')
+  yield path
+  subprocess.run(['umount', str(path)], check=True)
+
+
+def test_a_full_disk_and_one_that_cannot_be_written(
+  image_folder, small_disk, tmp_path
+):
+  workdir = small_disk / 'run'
+  args = arguments(image_folder, workdir, '--config.checkpoint_every=5')
+  line = last_line(run(*args, '--config.keep_checkpoints=99'))
+  assert 'A checkpoint cannot be written to' in line
+  assert 'No space left on device. The newest whole one is of step ' in line
+  step = max(int(p.name) for p in (workdir / 'checkpoints').glob('[0-9]*[05]'))
+  assert f'is of step {step}.' in line
+
+  remount = ['mount', '-o', 'remount,ro', str(small_disk)]
+  subprocess.run(remount, check=True)
+  assert 'Read-only file system' in last_line(run(*args))
+
+  # With room again, it ends as one that always had it.
+  remount = ['mount', '-o', 'remount,rw,size=9m', str(small_disk)]
+  subprocess.run(remount, check=True)
+  result = run(*args)
+  assert result.returncode == 0, result.stderr
+  assert f'Restored step {step} ' in result.stderr
+  got = flat(workdir)
+  whole = arguments(image_folder, tmp_path / 'whole', *args[3:])
+  assert run(*whole).returncode == 0
+  want = flat(tmp_path / 'whole')
+  for name, value in want.items():
+    np.testing.assert_array_equal(got[name], value)
+
+
+def config_of(folder, steps):
+  config = tiny(folder)
+  config.total_steps, config.warmup_steps = 8, 1
+  config.checkpoint_every, config.eval_every = steps, 0
+  return config
+
+
+@pytest.fixture
+def half(image_folder, tmp_path, monkeypatch):
+  """A run of eight steps that stopped after four."""
+
+  def stop(*args):
+    raise KeyboardInterrupt
+
+  config = config_of(image_folder, 4)
+  with monkeypatch.context() as patch:
+    patch.setattr(train, '_finish', stop)
+    with pytest.raises(KeyboardInterrupt):
+      train.train_and_evaluate(config, str(tmp_path / 'run'))
+  shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '8')
+  return tmp_path / 'run'
+
+
+def test_data_that_changed_is_noticed(image_folder, half):
+  config = config_of(image_folder, 4)
+  extra = image_folder / 'train' / 'red' / 'new.jpg'
+  shutil.copy(image_folder / 'train' / 'red' / '1.jpg', extra)
+  message = r'data of config.pp.train has changed .*: 36 images then, 37 now'
+  with pytest.raises(errors.UserError, match=message):
+    train.train_and_evaluate(config, str(half))
+  assert (half / 'checkpoints' / '4').is_dir()
+  extra.unlink()
+  image = image_folder / 'test' / 'blue' / '1.jpg'
+  before = image.read_bytes()
+  shutil.copy(image_folder / 'test' / 'red' / '1.jpg', image)
+  with pytest.raises(errors.UserError, match=r'data of config.pp.test has'):
+    train.train_and_evaluate(config, str(half))
+  # Moved as a whole it is the same.
+  image.write_bytes(before)
+  moved = image_folder.rename(image_folder.with_name('moved'))
+  config.dataset = str(moved)
+  assert int(train.train_and_evaluate(config, str(half)).step) == 8
+  # And whoever wants to may go on with other data.
+  extra = moved / 'train' / 'red' / 'new.jpg'
+  shutil.copy(moved / 'train' / 'red' / '1.jpg', extra)
+  (half / 'dataset.json').unlink()
+  assert int(train.train_and_evaluate(config, str(half)).step) == 8
+  known = json.loads((half / 'dataset.json').read_text())
+  assert known['config.pp.train']['images'] == 37
+
+
+def test_a_clock_that_goes_backwards_changes_nothing(
+  image_folder, half, tmp_path, monkeypatch
+):
+  now, calls = time.time(), itertools.count()
+  monkeypatch.setattr(time, 'time', lambda: now - 3600 * next(calls))
+  got = train.train_and_evaluate(config_of(image_folder, 2), str(half)).params
+  monkeypatch.undo()
+  config = config_of(image_folder, 0)
+  want = train.train_and_evaluate(config, str(tmp_path / 'whole')).params
+  np.testing.assert_array_equal(got['head']['kernel'], want['head']['kernel'])
+
+
+def test_fingerprints_of_arrays_and_names():
+  digits = sources.get_source('digits', 'train')
+  same = sources.get_source('digits', 'train')
+  other = sources.get_source('digits', 'train[:1000]')
+  first = workdir_lib.fingerprint(digits)
+  assert first == workdir_lib.fingerprint(same)
+  assert first != workdir_lib.fingerprint(other)
+  digits.class_names[0] = 'zero'
+  assert first != workdir_lib.fingerprint(digits)

@@ -1,0 +1,104 @@
+"""What guards the workdir of a run: one run at a time, on the data it began with."""
+
+from collections.abc import Iterator
+import contextlib
+import hashlib
+import os
+
+from absl import logging
+import filelock
+import jax
+import numpy as np
+
+from vit_jax import errors
+from vit_jax import storage
+from vit_jax.data import sources
+from vit_jax.interop import files
+
+_LOCK, _DATA = '.lock', 'dataset.json'
+_SAMPLES = 64  # Images whose bytes are looked at.
+
+
+@contextlib.contextmanager
+def guarded(workdir: str) -> Iterator[None]:
+  """Keeps other runs out, and turns a full or read-only disk into one line.
+
+  The lock ends with the process, however that ends. At an address, of a bucket,
+  there is none.
+
+  Raises:
+    errors.UserError: if another run is at work there, or it cannot be written.
+  """
+  lock = None
+  try:
+    if not storage.is_address(workdir) and jax.process_index() == 0:
+      os.makedirs(workdir, exist_ok=True)
+      # The same for all of a process, which may begin again after a failure.
+      lock = filelock.FileLock(
+        os.path.join(workdir, _LOCK), timeout=0, is_singleton=True
+      )
+      lock.acquire()
+    yield
+  except filelock.Timeout as e:
+    raise errors.UserError(
+      f'Another run is at work in {workdir}. Wait for its end, stop it, or give'
+      f' this one its own --workdir.'
+    ) from e
+  except OSError as e:
+    raise errors.UserError(
+      f'{e.filename or workdir}: {e.strerror or e}. Make room or choose another'
+      f' --workdir. The newest whole checkpoint stays; the same command goes on.'
+    ) from e
+  finally:
+    if lock is not None and lock.is_locked:
+      lock.release()
+
+
+def check_data(
+  workdir: str, splits: dict[str, sources.Source], *, resumed: bool
+) -> None:
+  """Remembers the data of a run that begins; compares that of one that goes on.
+
+  Args:
+    workdir: of the run.
+    splits: what it reads, by the name of the setting.
+    resumed: whether it goes on.
+
+  Raises:
+    errors.UserError: if the data is not what it was.
+  """
+  if jax.process_index():
+    return
+  path = storage.as_path(workdir) / _DATA
+  now = {name: fingerprint(source) for name, source in splits.items()}
+  before = files.read_json(path) if resumed else {}
+  for name in before.keys() & now.keys():
+    if before[name] != now[name]:
+      raise errors.UserError(
+        f'The data of {name} has changed since this run began:'
+        f' {before[name]["images"]} images then, {now[name]["images"]} now'
+        f' ({before[name]["sha256"][:8]}, {now[name]["sha256"][:8]}). Put back'
+        f' what was there, or delete {path} to go on with what is.'
+      )
+  files.write_json(now, path)
+
+
+def fingerprint(source: sources.Source) -> dict[str, int | str]:
+  """Returns the number of images, and a hash of classes and of some images.
+
+  The first and the last image and others between them are read; in a folder,
+  whose order depends on all names, one more file or another name moves them.
+  Where the data set is does not matter.
+  """
+  sha = hashlib.sha256(repr((len(source), list(source.class_names))).encode())
+  places = np.linspace(0, len(source) - 1, min(_SAMPLES, len(source)))
+  for place in np.unique(places.astype(int)).tolist():
+    try:
+      example = source[place]
+    except OSError as e:  # Training will tell, or skip it.
+      logging.warning('%s', e)
+      continue
+    image = example['image']
+    sha.update(image.tobytes() if isinstance(image, np.ndarray) else image)
+    sha.update(repr(example.get('label')).encode())
+  return {'images': len(source), 'sha256': sha.hexdigest()}
