@@ -9,6 +9,7 @@ for whole that is not.
 """
 
 from collections.abc import Sequence
+import itertools
 import json
 import pathlib
 import random
@@ -106,7 +107,7 @@ def kill_often(
 
 def check(rows: Sequence[dict]) -> None:
   """Raises if a start did not go on from the newest whole checkpoint."""
-  for before, after in zip(rows, rows[1:], strict=False):
+  for before, after in itertools.pairwise(rows):
     want = max(before['whole'], default=None)
     if after['restored'] not in (want, None):
       raise RuntimeError(

@@ -68,11 +68,21 @@ def program() -> str:
   return f'vit_jax.{pathlib.Path(sys.argv[0]).stem}'
 
 
+# What ml_collections and run files raise at names and values they refuse.
+REFUSALS = (
+  AttributeError,
+  KeyError,
+  OSError,
+  RecursionError,
+  TypeError,
+  ValueError,
+)
+
+
 def _parse_flags(argv: Sequence[str]) -> list[str]:
   try:
     return flags.FLAGS(argv)
-  except (AttributeError, KeyError, OSError, TypeError, ValueError) as e:
-    # What ml_collections and run files raise at names and values they refuse.
+  except REFUSALS as e:
     reason = str(e.args[0] if e.args else e).strip().replace('\n', ' ')
     last = traceback.extract_tb(e.__traceback__)[-1]
     if 'site-packages' not in last.filename:  # Of a run file, say where.

@@ -1,13 +1,12 @@
 """The numbers of a run, as lines to be drawn."""
 
 from collections.abc import Mapping, Sequence
-import json
 
 from vit_jax import metrics
 from vit_jax import plot
 from vit_jax import storage
 
-Row = dict[str, int | float]
+Row = metrics.Row
 
 PANELS = {  # What is drawn together, by what is on the y axis.
   'loss': ('train_loss', 'loss_test', 'loss_test_ema'),
@@ -22,13 +21,7 @@ def read(workdir: storage.Path) -> list[Row]:
   path = workdir / metrics.JSONL
   if not path.is_file():
     return []
-  rows = []
-  for line in path.read_text(encoding='utf-8').splitlines():
-    try:
-      rows.append(json.loads(line))
-    except ValueError:  # The last line of a killed run may be cut.
-      continue
-  return rows
+  return metrics.parse(path.read_bytes())
 
 
 def panels(

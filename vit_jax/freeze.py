@@ -22,12 +22,17 @@ def split(
       from the start of its name, 'Transformer/encoderblock_0/...'.
 
   Raises:
-    errors.UserError: if a pattern matches nothing, or all is frozen.
+    errors.UserError: if a pattern is none or matches nothing, or all is frozen.
   """
   flat = flax.traverse_util.flatten_dict(dict(params), sep='/')
   frozen = set()
   for pattern in patterns:
-    matched = {name for name in flat if re.match(pattern, name)}
+    try:
+      matched = {name for name in flat if re.match(pattern, name)}
+    except (re.error, OverflowError, RecursionError) as e:
+      raise errors.UserError(
+        f'config.freeze has {pattern[:50]!r}, no regular expression: {e}.'
+      ) from e
     if not matched:
       raise errors.UserError(
         f'config.freeze has {pattern!r}, which is the start of no parameter.'

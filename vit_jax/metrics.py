@@ -21,6 +21,25 @@ from vit_jax import storage
 JSONL = 'metrics.jsonl'
 
 
+Row = dict[str, int | float]
+
+
+def parse(content: bytes) -> list[Row]:
+  """Returns the lines of `metrics.jsonl`, but for those that are damaged.
+
+  The last line of a run that was killed may be cut.
+  """
+  rows = []
+  for line in content.splitlines():
+    try:
+      row = json.loads(line)
+      if {type(row['step']), *map(type, row.values())} <= {int, float}:
+        rows.append(row)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+      continue
+  return rows
+
+
 class Writer:
   """Writes numbers of a step, on process 0 only."""
 
@@ -62,14 +81,11 @@ class Writer:
   def _drop_from(self, first_step: int) -> None:
     if not self._path.exists():
       return
-    lines = []
-    for line in self._path.read_text(encoding='utf-8').splitlines():
-      try:
-        row = json.loads(line)
-      except ValueError:  # The last line of a killed run may be cut.
-        continue
-      if row['step'] < first_step:
-        lines.append(line + '\n')
+    lines = [
+      json.dumps(row) + '\n'
+      for row in parse(self._path.read_bytes())
+      if row['step'] < first_step
+    ]
     temporary = self._path.with_suffix('.tmp')
     temporary.write_text(''.join(lines), encoding='utf-8')
     os.replace(temporary, self._path)

@@ -86,7 +86,7 @@ def best_augreg(model: str, directory: str) -> str:
       f' Give the whole name of a file instead, or its folder with'
       f' --config.pretrained_dir.'
     ) from e
-  except (KeyError, TypeError, ValueError) as e:
+  except (KeyError, TypeError, ValueError, csv.Error) as e:
     raise errors.UserError(f'{path} is no index of AugReg: {e!r}.') from e
   if not rows:
     raise errors.UserError(f'{path} has no ImageNet-21k weights of {model}.')

@@ -7,6 +7,7 @@ and `tf.image.resize`, to 1e-4 of the range [-1, 1].
 from collections.abc import Sequence
 import dataclasses
 import functools
+import struct
 
 import cv2
 import grain
@@ -18,6 +19,8 @@ from vit_jax.data import randaugment
 from vit_jax.data import windows
 
 Image = UInt8[np.ndarray, 'H W C']
+
+_MAX_PIXELS = 1 << 27  # Of ImageNet's images the largest has half as many.
 
 # By channel count: how OpenCV and simplejpeg call it.
 _DECODERS = {
@@ -42,27 +45,54 @@ def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
   """
   if channels not in _DECODERS:
     raise ValueError(f'Files decode to 1 or 3 channels, not {channels}.')
+  _silence()
   flags, colorspace = _DECODERS[channels]
-  if not exif and _is_jpeg(data):
+  is_jpeg = data.startswith(b'\xff\xd8')
+  header = simplejpeg.decode_jpeg_header(data) if is_jpeg else None
+  height, width = header[:2] if header else _size(data)
+  if height * width > _MAX_PIXELS:
+    raise ValueError(
+      f'{height} x {width} pixels, more than the {_MAX_PIXELS} that are read'
+    )
+  # Of CMYK simplejpeg makes no RGB, OpenCV does.
+  if not exif and header and header[2] != 'CMYK':
     return _decode_jpeg(data, colorspace)
   if not exif:
     flags |= cv2.IMREAD_IGNORE_ORIENTATION
-  image = None
-  if data:
-    try:
-      image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-    except cv2.error as e:
-      raise ValueError(str(e).strip()) from e
+  try:
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+  except cv2.error as e:
+    raise ValueError(str(e).strip()) from e
   if image is None:
-    raise ValueError('no JPEG, PNG, WebP or BMP image')
+    raise ValueError('a damaged image')
   return image.reshape(*image.shape[:2], channels)
 
 
-def _is_jpeg(data: bytes) -> bool:
-  if data[:2] != b'\xff\xd8':
-    return False
-  # Of CMYK simplejpeg makes no RGB, OpenCV does.
-  return simplejpeg.decode_jpeg_header(data)[2] != 'CMYK'
+@functools.cache
+def _silence() -> None:
+  """Keeps OpenCV from printing what it raises, or returns, besides."""
+  cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+
+
+def _size(data: bytes) -> tuple[int, int]:
+  """Returns (height, width) as the header of a PNG, BMP or WebP says.
+
+  OpenCV would take memory for a billion pixels, which a kilobyte can claim. A WebP
+  cannot claim so many, and has no simple header: (0, 0).
+  """
+  try:
+    if data.startswith(b'\x89PNG\r\n\x1a\n'):
+      width, height = struct.unpack_from('>II', data, 16)
+      return height, width
+    if data.startswith(b'BM'):
+      kind = '<HH' if data[14:18] == b'\x0c\0\0\0' else '<ii'
+      width, height = struct.unpack_from(kind, data, 18)
+      return abs(height), abs(width)
+  except struct.error as e:
+    raise ValueError('a cut image') from e
+  if data[:4] == b'RIFF' and data[8:12] == b'WEBP':
+    return 0, 0
+  raise ValueError('no JPEG, PNG, WebP or BMP image')
 
 
 def _decode_jpeg(data: bytes, colorspace: str) -> Image:

@@ -19,6 +19,9 @@ import safetensors.numpy
 from vit_jax import errors
 from vit_jax import storage
 
+# How much more than its own size an .npz may take in memory, and what any may.
+_MAX_RATIO, _MAX_SMALL = 20, 1 << 28
+
 Arrays = dict[str, np.ndarray]
 
 SAFETENSORS = 'model.safetensors'  # In every folder that has one.
@@ -40,7 +43,10 @@ _PICKLE = (
 _NPZ_ERRORS = (
   AttributeError,
   EOFError,
+  MemoryError,
+  NotImplementedError,
   OSError,
+  RuntimeError,  # It is encrypted.
   TypeError,
   ValueError,
   zipfile.BadZipFile,
@@ -55,12 +61,27 @@ def read_npz(path: pathlib.Path) -> Arrays:
     errors.UserError: if it is cut, or something else; the message says what.
   """
   try:
+    _check_unpacked_size(path)
     with np.load(path, allow_pickle=False) as arrays:
       return {n: _as_float32(_as_array(arrays[n])) for n in arrays.files}
+  except errors.UserError:
+    raise
   except _NPZ_ERRORS as e:
     raise errors.UserError(
       f'{path} is not an .npz checkpoint: it is {what_it_is(path)}.'
     ) from e
+
+
+def _check_unpacked_size(path: pathlib.Path) -> None:
+  """Raises `errors.UserError` at a zip that is very much larger inside."""
+  with zipfile.ZipFile(path) as archive:
+    size = sum(member.file_size for member in archive.infolist())
+  most = _MAX_RATIO * path.stat().st_size + _MAX_SMALL
+  if size > most:
+    raise errors.UserError(
+      f'{path} would take {size} bytes of memory, more than the {most} that a'
+      f' file of its size may: is it a checkpoint?'
+    )
 
 
 def _as_array(array: np.ndarray) -> np.ndarray:
@@ -191,7 +212,7 @@ def read_json(path: storage.Path) -> dict[str, Any]:
     return {}
   try:
     content = json.loads(path.read_text(encoding='utf-8'))
-  except ValueError as e:
+  except (ValueError, RecursionError) as e:
     raise errors.UserError(f'{path} is damaged: {e}.') from e
   if not isinstance(content, dict):
     raise errors.UserError(f'{path} holds no JSON object.')
@@ -267,9 +288,8 @@ def what_it_is(path: pathlib.Path) -> str:
   if start.startswith(b'\x80'):
     return _PICKLE
   if start.startswith(b'PK'):
-    if zipfile.is_zipfile(path):
-      names = zipfile.ZipFile(path).namelist()
-      if any(name.endswith('data.pkl') for name in names):
+    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as z:
+      if any(name.endswith('data.pkl') for name in z.namelist()):
         return f'a PyTorch file, {_PICKLE}'
     return (
       f'cut or damaged after {size} bytes, or holds objects that are not'
