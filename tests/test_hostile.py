@@ -250,4 +250,6 @@ def test_overrides_of_every_kind(override, image_folder, tmp_path):
   assert result.returncode == 1
   assert 'Traceback' not in result.stderr
   assert result.stderr.strip().splitlines()[-1].startswith('vit_jax.main: ')
-  assert not (tmp_path / 'run' / 'checkpoints').exists()
+  assert not [p for p in tmp_path.glob('run/**/*') if 'checkpoint' in p.stem][
+    1:
+  ]

@@ -4,6 +4,7 @@ import itertools
 import json
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -44,6 +45,32 @@ def test_a_second_run_is_refused_until_the_first_is_gone(
     results()
   with workdir_lib.guarded(str(tmp_path / 'run')):
     pass  # A kill leaves no lock behind.
+
+
+def children(pid):
+  tasks = pathlib.Path(f'/proc/{pid}/task').glob('*/children')
+  return [int(x) for task in tasks for x in task.read_text().split()]
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_the_run(number, image_folder, tmp_path):
+  # Whoever starts tests in the background may have it ignored.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
+  args = arguments(image_folder, tmp_path / 'run', '--config.num_workers=1')
+  process = start(*args, '--config.total_steps=1000000')
+  with running([process]) as results:
+    wait_for_step(process, tmp_path / 'run', 5)
+    workers = children(process.pid)
+    assert workers
+    process.send_signal(number)
+    [result] = results()
+  if number == signal.SIGINT:
+    assert result.returncode == 130
+    line = result.stderr.strip().splitlines()[-1]
+    assert line == 'vit_jax.main: interrupted.'
+  for worker in workers:
+    while pathlib.Path(f'/proc/{worker}').exists():  # Or the test never ends.
+      time.sleep(0.05)
 
 
 def test_a_lock_is_given_back(tmp_path):

@@ -15,6 +15,8 @@ from absl import logging
 from vit_jax import compilation_cache
 from vit_jax import errors
 
+_INTERRUPTED = 130  # As shells have it: 128 and the number of the signal.
+
 
 def run(main: Callable[[Sequence[str]], None]) -> None:
   """Runs `main` with the arguments that are no flags.
@@ -29,9 +31,15 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
     except errors.UserError as e:
       logging.debug('Details:', exc_info=True)
       sys.exit(f'{program()}: {e}')
+    except KeyboardInterrupt:
+      print(f'{program()}: interrupted.', file=sys.stderr)
+      sys.exit(_INTERRUPTED)
 
   compilation_cache.enable()
   sys.excepthook = sys.unraisablehook = _report
+  # Python's tracker frees the memory that workers share, and would warn of that
+  # where they were stopped.
+  sys.warnoptions.append('ignore::UserWarning:multiprocessing.resource_tracker')
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().python_handler.addFilter(_is_ours)
   app.run(guarded, flags_parser=_parse_flags)

@@ -167,7 +167,7 @@ def _train(
       config.profile_steps, storage.as_path(workdir) / 'profile'
     ),
   )
-  with contextlib.closing(writer):
+  with contextlib.closing(writer), contextlib.closing(parts.batches):
     state, test_metrics = loop.run(config, state, parts)
     if test_metrics is None and config.eval_every:  # The run had ended before.
       test_metrics = evaluation.of_state(task.eval_fn, state)

@@ -8,6 +8,10 @@ uint16 in evaluation, for this process and for each worker.
 
 from collections.abc import Iterator, Sequence
 import dataclasses
+import functools
+import multiprocessing
+import os
+import threading
 from typing import Any
 
 from absl import logging
@@ -48,6 +52,12 @@ class Decoded:
   train: bool = False
   on_host: bool = False
   skipped: set[str] = dataclasses.field(default_factory=set)
+
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    """Unpickled in a worker, sees to it that this ends with what started it."""
+    self.__dict__.update(state)
+    if multiprocessing.parent_process() is not None:
+      _end_with_parent()
 
   @property
   def num_channels(self) -> int:
@@ -115,6 +125,17 @@ class Decoded:
       'mask': np.bool_(True),
       **self._target(example),
     }
+
+
+@functools.cache  # Once a process.
+def _end_with_parent() -> None:
+  parent = multiprocessing.parent_process()
+
+  def wait() -> None:
+    parent.join()
+    os._exit(1)  # It was killed: nobody waits for what is being made.
+
+  threading.Thread(target=wait, daemon=True).start()
 
 
 def train_batches(
@@ -207,4 +228,8 @@ def _iterate(
     dataset = dataset.mp_prefetch(
       grain.MultiprocessingOptions(num_workers=num_workers)
     )
-  return iter(dataset)
+  batches = iter(dataset)
+  try:
+    yield from batches
+  finally:
+    batches.close()  # Ends threads and workers.
