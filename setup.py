@@ -48,6 +48,18 @@ _TEST = [
   'pytest-xdist>=3.6,<4',  # Tests side by side.
 ]
 
+_TOOLS = {  # What single commands need, and their tests.
+  'onnx': [  # To export to it, and to compare. Needs orbax-checkpoint<0.11.37.
+    'jax2onnx>=0.17,<0.18',
+    'onnx>=1.20.1,<2',
+    'onnxruntime>=1.24.1,<2',
+  ],
+  'parquet': ['pyarrow>=20,<27'],  # For features.
+  'demo': ['gradio>=6,<7'],
+  'wandb': ['wandb>=0.20,<1'],  # For config.loggers.
+  'mlflow': ['mlflow>=3.1,<4'],  # Likewise.
+}
+
 setuptools.setup(
   name='vit_jax',
   version=_VERSION,
@@ -71,16 +83,9 @@ setuptools.setup(
       'importlib_resources>=6,<8',
       'tensorflow>=2.20,<3',
     ],
-    'onnx': [  # To export to it, and to compare. Needs orbax-checkpoint<0.11.37.
-      'jax2onnx>=0.17,<0.18',
-      'onnx>=1.20.1,<2',
-      'onnxruntime>=1.24.1,<2',
-    ],
-    'wandb': ['wandb>=0.20,<1'],  # For config.loggers.
-    'mlflow': ['mlflow>=3.1,<4'],  # Likewise.
-    'demo': ['gradio>=6,<7'],  # The page of vit_jax.demo.
-    'parquet': ['pyarrow>=20,<27'],  # For features.
+    **_TOOLS,
     'test': _TEST,
+    'test_tools': [*_TEST, *sum(_TOOLS.values(), []), 'selenium>=4.30,<5'],
     'dev': [*_TEST, 'pre-commit>=4,<5', 'ruff==0.17.5'],
   },
 )

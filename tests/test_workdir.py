@@ -52,6 +52,14 @@ def children(pid):
   return [int(x) for task in tasks for x in task.read_text().split()]
 
 
+def is_alive(pid):
+  try:
+    status = pathlib.Path(f'/proc/{pid}/stat').read_text()
+  except OSError:
+    return False
+  return status.rpartition(')')[2].split()[0] != 'Z'
+
+
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
 def test_workers_end_with_the_run(number, image_folder, tmp_path):
   # Whoever starts tests in the background may have it ignored.
@@ -68,9 +76,8 @@ def test_workers_end_with_the_run(number, image_folder, tmp_path):
     assert result.returncode == 130
     line = result.stderr.strip().splitlines()[-1]
     assert line == 'vit_jax.main: interrupted.'
-  for worker in workers:
-    while pathlib.Path(f'/proc/{worker}').exists():  # Or the test never ends.
-      time.sleep(0.05)
+  while any(map(is_alive, workers)):  # Or the test never ends.
+    time.sleep(0.05)
 
 
 def test_a_lock_is_given_back(tmp_path):

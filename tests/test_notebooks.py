@@ -1,0 +1,69 @@
+"""The notebooks run, on small settings, and hold nothing of the machine."""
+
+import json
+import sys
+
+from conftest import REPOSITORY
+from conftest import start_command
+import pytest
+
+NOTEBOOKS = sorted((REPOSITORY / 'notebooks').glob('*.ipynb'))
+
+
+def cells(path):
+  return json.loads(path.read_text(encoding='utf-8'))['cells']
+
+
+def script(path, **parameters):
+  """Returns the code of a notebook, with other values of its parameters."""
+  code = []
+  for cell in cells(path):
+    if cell['cell_type'] == 'code':
+      lines = [x for x in cell['source'] if not x.startswith('%')]
+      code.append(''.join(lines))
+      if 'parameters' in cell['metadata'].get('tags', ()):
+        code += [f'{name} = {value!r}' for name, value in parameters.items()]
+        assert all(name in code[-1 - len(parameters)] for name in parameters)
+  return '\n\n'.join(code)
+
+
+def execute(path, code):
+  process = start_command(
+    sys.executable, '-c', code, MPLBACKEND='Agg', PYTHONPATH=str(REPOSITORY)
+  )
+  out, err = process.communicate(timeout=300)
+  assert process.returncode == 0, f'{path.name}: {err[-2000:]}'
+  return out
+
+
+def small(name, tmp_path, lit_run):
+  return {
+    'fine_tune': {'EPOCHS': 0.5, 'WORKDIR': str(tmp_path / 'run')},
+    'lit_zero_shot': {
+      'MODEL': str(lit_run[1] / 'artifact'),
+      'LABELS': ['blue', 'green', 'red'],
+    },
+  }.get(name, {})
+
+
+@pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_run(path, tmp_path, lit_run):
+  out = execute(path, script(path, **small(path.stem, tmp_path, lit_run)))
+  if path.stem == 'model_step_by_step':
+    assert 'largest difference of logits' in out
+  if path.stem == 'checkpoints':
+    assert 'the same' in out
+
+
+def test_there_are_four():
+  assert len(NOTEBOOKS) == 4
+
+
+@pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
+def test_outputs_are_without_errors_and_small(path):
+  assert path.stat().st_size < 400_000
+  for cell in cells(path):
+    for output in cell.get('outputs', ()):
+      assert output['output_type'] != 'error'
+      assert output.get('name') != 'stderr'
+  assert str(REPOSITORY) not in path.read_text()
