@@ -1,5 +1,6 @@
 """The vit_jax package; the settings of tools are in pyproject.toml."""
 
+import itertools
 import pathlib
 import re
 
@@ -85,7 +86,11 @@ setuptools.setup(
     ],
     **_TOOLS,
     'test': _TEST,
-    'test_tools': [*_TEST, *sum(_TOOLS.values(), []), 'selenium>=4.30,<5'],
+    'test_tools': [
+      *_TEST,
+      *itertools.chain(*_TOOLS.values()),
+      'selenium>=4.30,<5',
+    ],
     'dev': [*_TEST, 'pre-commit>=4,<5', 'ruff==0.17.5'],
   },
 )
