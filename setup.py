@@ -18,6 +18,7 @@ _REQUIRES = [
   'array-record>=0.8.3,<0.9',  # Random access to TFDS data.
   'etils[epath,epy]>=1.13,<2',  # Folders and buckets alike; orbax needs it.
   'filelock>=3.16,<5',  # Limits the size of JAX's cache of programs.
+  'flatbuffers>=24.3,<26',  # How jax.export writes programs.
   'flax>=0.12.3,<0.13',
   'grain>=0.2.15,<0.3',  # Deterministic, sharded, resumable input.
   'jax>=0.10,<0.13',

@@ -90,17 +90,19 @@ def test_what_comes_out_wrong_is_not_written(tmp_path, monkeypatch):
 
 def test_mistakes_on_the_command_line(tmp_path):
   (tmp_path / 'x.stablehlo').write_text('old')
+  weights = checkpoint.read(GOLDEN / 'vit_token.npz')
   for output, message in (
     ('x.pb', 'must end in .onnx or .stablehlo'),
-    ('x.stablehlo', 'exists. Delete it'),
     ('x.stablehlo/y.stablehlo', 'cannot be written'),
   ):
-    result = run(
-      'vit_jax.export',
-      f'--artifact={GOLDEN}/vit_token.npz',
-      f'--output={tmp_path}/{output}',
-    )
-    assert result.returncode == 1
-    assert message in result.stderr
-    assert 'Traceback' not in result.stderr
+    with pytest.raises(errors.UserError, match=message):
+      export.export(weights, str(tmp_path / output))
+  result = run(
+    'vit_jax.export',
+    f'--artifact={GOLDEN}/vit_token.npz',
+    f'--output={tmp_path}/x.stablehlo',
+  )
+  assert result.returncode == 1
+  assert 'exists. Delete it' in result.stderr
+  assert 'Traceback' not in result.stderr
   assert (tmp_path / 'x.stablehlo').read_text() == 'old'

@@ -6,6 +6,7 @@ import sys
 
 from conftest import GOLDEN
 from conftest import picture
+from conftest import run
 import cv2
 import jax
 import jax.numpy as jnp
@@ -202,6 +203,23 @@ def test_another_size(token):
     vit_jax.load(mixer, size=(64, 64))
   same = checkpoint.at_size(token.weights, (32, 32), path='x')
   jax.tree.map(np.testing.assert_array_equal, same.params, token.weights.params)
+
+
+def test_all_devices_of_the_host(tmp_path):
+  names = [str(tmp_path / f'{i}.png') for i in range(4)]
+  for i, name in enumerate(names):
+    cv2.imwrite(name, picture(i)[..., ::-1])
+  args = (f'--artifact={TOKEN}', '--json', '--batch=2', *names)
+  result = run('vit_jax.predict', *args, devices=3)
+  assert result.returncode == 0, result.stderr
+  lines = [json.loads(line) for line in result.stdout.splitlines()]
+  assert [line['image'] for line in lines] == names
+  for line, want in zip(lines, vit_jax.load(TOKEN).predict(names), strict=True):
+    for got, (label, probability) in zip(
+      line['predictions'], want, strict=True
+    ):
+      assert got['class'] == label
+      assert got['probability'] == pytest.approx(probability, rel=1e-4)
 
 
 def test_bad_images_are_named_or_left_out(tmp_path):

@@ -123,8 +123,8 @@ class Writer:
     for logger in self._loggers:
       with contextlib.suppress(OSError):  # A full disk, of which others tell.
         logger.close()
-    self.sync()
     if self._address is not None:
+      storage.upload(self._folder, self._address)
       shutil.rmtree(self._folder)
 
 
