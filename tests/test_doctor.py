@@ -1,5 +1,7 @@
 """The doctor sees what is wrong, says what to do, and looks on."""
 
+import functools
+
 from conftest import REPOSITORY
 from conftest import run
 import pytest
@@ -23,16 +25,19 @@ def test_all_is_well(image_folder):
   assert 'two steps, losses 2.303, ' in result.stdout
 
 
-def test_what_is_missing_fails_and_the_rest_goes_on():
-  result = run('vit_jax.doctor', '--dataset=/nowhere', '--artifact=ViT-B_61')
-  assert result.returncode == 1
-  lines = result.stdout.splitlines()
-  failed = [line for line in lines if line.startswith('FAILED')]
-  assert len(failed) == 2
-  assert "Did you mean 'ViT-B_16'?" in failed[0]
-  assert '/nowhere' in failed[1]
-  assert 'two steps' in lines[-1]
-  assert 'Traceback' not in result.stdout + result.stderr
+def test_what_is_missing_fails_and_the_rest_goes_on(capsys):
+  checks = [
+    functools.partial(doctor.check_weights, 'ViT-B_61'),
+    functools.partial(doctor.check_dataset, '/nowhere'),
+    doctor.check_devices,
+  ]
+  assert doctor.examine(checks) == 2
+  weights, dataset, devices = capsys.readouterr().out.splitlines()
+  assert weights.startswith('FAILED  weights')
+  assert "Did you mean 'ViT-B_16'?" in weights
+  assert dataset.startswith('FAILED  dataset')
+  assert '/nowhere' in dataset
+  assert devices.startswith('ok      devices')
 
 
 def test_versions_that_are_not_tested(monkeypatch):

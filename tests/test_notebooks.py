@@ -29,7 +29,7 @@ def script(path, **parameters):
 
 def execute(path, code):
   process = start_command(
-    sys.executable, '-c', code, MPLBACKEND='Agg', PYTHONPATH=str(REPOSITORY)
+    sys.executable, '-c', code, MPLBACKEND='Agg', XLA_FLAGS=''
   )
   out, err = process.communicate(timeout=300)
   assert process.returncode == 0, f'{path.name}: {err[-2000:]}'
@@ -38,7 +38,7 @@ def execute(path, code):
 
 def small(name, tmp_path, lit_run):
   return {
-    'fine_tune': {'EPOCHS': 0.5, 'WORKDIR': str(tmp_path / 'run')},
+    'fine_tune': {'EPOCHS': 0.1, 'WORKDIR': str(tmp_path / 'run')},
     'lit_zero_shot': {
       'MODEL': str(lit_run[1] / 'artifact'),
       'LABELS': ['blue', 'green', 'red'],
