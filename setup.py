@@ -87,7 +87,7 @@ setuptools.setup(
     ],
     **_TOOLS,
     'test': _TEST,
-    'test_tools': [
+    'tools': [
       *_TEST,
       *itertools.chain(*_TOOLS.values()),
       'selenium>=4.30,<5',
