@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import pathlib
-import tempfile
 
 from absl import flags
 import jax
@@ -29,6 +28,7 @@ from vit_jax import errors
 from vit_jax import predictor_flags
 from vit_jax import weights as weights_lib
 from vit_jax.data import augment
+from vit_jax.interop import files
 
 Function = Callable[[Float[Array, 'B H W C']], Float[Array, 'B ...']]
 Run = Callable[[np.ndarray], np.ndarray]
@@ -76,16 +76,10 @@ def export(weights: weights_lib.Weights, output: str) -> float:
     raise errors.UserError(f'{path} exists. Delete it or name another.')
   function = program(weights)
   try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-      dir=path.parent, prefix=f'.{path.name}-'
-    ) as folder:
-      temporary = pathlib.Path(folder) / path.name
+    # Weights of more than 2 GB are in a second file, which has to be there.
+    with files.replaced_file(path) as temporary:
       run = _WRITERS[path.suffix](function, weights, temporary)
       difference = _difference(run, function, weights.image_shape)
-      # Weights of more than 2 GB are in a second file, which has to be there.
-      for file in sorted(temporary.parent.iterdir(), reverse=True):
-        os.replace(file, path.parent / file.name)
   except OSError as e:
     raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e
   return difference

@@ -10,10 +10,8 @@ IMAGE may be, `vit_jax.predict` says.
 from collections.abc import Iterable, Iterator, Sequence
 import contextlib
 import itertools
-import os
 import pathlib
 import shutil
-import tempfile
 from typing import Any
 import zipfile
 
@@ -27,6 +25,7 @@ from vit_jax import errors
 from vit_jax import predictor as predictor_lib
 from vit_jax import predictor_flags
 from vit_jax.data import inputs
+from vit_jax.interop import files
 from vit_jax.models import capture
 
 Row = tuple[str, np.ndarray]
@@ -59,15 +58,10 @@ def write(rows: Iterable[Row], output: str) -> int:
       f'--output={output} must end in {" or ".join(_WRITERS)}.'
     )
   try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-      dir=path.parent, prefix=f'.{path.name}-'
-    ) as folder:
-      temporary = pathlib.Path(folder) / path.name
+    with files.replaced_file(path) as temporary:
       count = write_rows(_chunks(rows), temporary)
       if not count:
         raise errors.UserError('None of the images can be decoded.')
-      os.replace(temporary, path)
   except OSError as e:
     raise errors.UserError(
       f'--output={output} cannot be written: {e.strerror}.'
@@ -107,6 +101,7 @@ def _write_npz(chunks: Iterable[Any], path: pathlib.Path) -> int:
       shutil.copyfileobj(data, f)
     with archive.open('names.npy', 'w') as f:
       np.lib.format.write_array(f, np.array(names, np.str_))
+  raw.unlink()
   return len(names)
 
 

@@ -17,6 +17,7 @@ import tqdm
 
 from vit_jax import loggers as loggers_lib
 from vit_jax import storage
+from vit_jax.interop import files
 
 JSONL = 'metrics.jsonl'
 
@@ -86,9 +87,7 @@ class Writer:
       for row in parse(self._path.read_bytes())
       if row['step'] < first_step
     ]
-    temporary = self._path.with_suffix('.tmp')
-    temporary.write_text(''.join(lines), encoding='utf-8')
-    os.replace(temporary, self._path)
+    files.write_text(''.join(lines), self._path)
 
   def write(self, step: int, values: dict[str, float]) -> None:
     """Writes one line and one point a curve.

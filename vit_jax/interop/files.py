@@ -256,6 +256,25 @@ def replaced_folder(
     ) from e
 
 
+@contextlib.contextmanager
+def replaced_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Gives a path of this name that takes the place of `path` when it is done.
+
+  What else lies beside it then comes along, before it. Until then, and for good
+  if an error comes, nothing changes.
+  """
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with tempfile.TemporaryDirectory(
+    dir=path.parent, prefix=f'.{path.name}-'
+  ) as folder:
+    temporary = pathlib.Path(folder) / path.name
+    yield temporary
+    for file in temporary.parent.iterdir():
+      if file != temporary:
+        os.replace(file, path.parent / file.name)
+    os.replace(temporary, path)
+
+
 def write_lines(names: Sequence[str], path: storage.Path) -> None:
   """Writes names, one a line; those that are no plain line as JSON strings."""
 
