@@ -36,19 +36,22 @@ def execute(path, code):
   return out
 
 
-def small(name, tmp_path, lit_run):
-  return {
-    'fine_tune': {'EPOCHS': 0.1, 'WORKDIR': str(tmp_path / 'run')},
-    'lit_zero_shot': {
-      'MODEL': str(lit_run[1] / 'artifact'),
+def small(name, tmp_path, request):
+  """Returns parameters of a run of seconds."""
+  if name == 'fine_tune':
+    return {'EPOCHS': 0.1, 'WORKDIR': str(tmp_path / 'run')}
+  if name == 'lit_zero_shot':
+    _, workdir = request.getfixturevalue('lit_run')
+    return {
+      'MODEL': str(workdir / 'artifact'),
       'LABELS': ['blue', 'green', 'red'],
-    },
-  }.get(name, {})
+    }
+  return {}
 
 
 @pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_run(path, tmp_path, lit_run):
-  out = execute(path, script(path, **small(path.stem, tmp_path, lit_run)))
+def test_notebooks_run(path, tmp_path, request):
+  out = execute(path, script(path, **small(path.stem, tmp_path, request)))
   if path.stem == 'model_step_by_step':
     assert 'largest difference of logits' in out
   if path.stem == 'checkpoints':
