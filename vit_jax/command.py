@@ -47,7 +47,10 @@ complete -o default -o nospace -F _vit_jax vit-jax
 
 _COMPLETIONS = {
   'bash': _BASH,
-  'zsh': f'autoload -U +X bashcompinit && bashcompinit\n{_BASH}',
+  'zsh': (
+    '(( $+functions[compdef] )) || { autoload -U compinit && compinit; }\n'
+    f'autoload -U +X bashcompinit && bashcompinit\n{_BASH}'
+  ),
   'fish': (
     'complete -c vit-jax -n "test (count (commandline -opc)) -lt 2" -f'
     ' -a "(vit-jax --complete)"\n'
