@@ -1,28 +1,22 @@
 """A text tower learns to fit a locked image tower."""
 
-import dataclasses
 import json
 import socket
 
 from conftest import start
 from conftest import tiny_lit
 import jax
+from made import assert_same
 import numpy as np
 import pytest
 
 from vit_jax import artifact
 from vit_jax import checkpoint
 from vit_jax import contrastive
-from vit_jax import errors
-from vit_jax import flops
-from vit_jax import lit_weights
 from vit_jax import models
 from vit_jax import preemption
 from vit_jax import retrieval
 from vit_jax.configs import arguments
-from vit_jax.configs import models as model_configs
-from vit_jax.configs import resolved
-from vit_jax.configs import validate
 
 SMALL_BERT = {
   'hidden_size': 16,
@@ -38,17 +32,11 @@ def rows(workdir):
   return [json.loads(line) for line in lines]
 
 
-def assert_same_bits(got, want):
-  assert jax.tree.structure(got) == jax.tree.structure(want)
-  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-    assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
-
-
 def assert_image_tower_is_that_of(params, path):
   tower, want = dict(params['img']), checkpoint.load(path)
   tower.pop('head', None)
   want.pop('head')
-  assert_same_bits(jax.tree.map(np.asarray, tower), want)
+  assert_same(jax.tree.map(np.asarray, tower), want)
 
 
 def short(captions, **settings):
@@ -103,7 +91,7 @@ def test_sigmoid_loss_without_an_image_head_and_with_decay_of_all(
   assert state.params['b'] != -10
   loaded = artifact.load(tmp_path / 'artifact')
   assert (loaded.loss, loaded.model['bias_init']) == ('sigmoid', -10)
-  assert_same_bits(dict(loaded.params), jax.tree.map(np.asarray, state.params))
+  assert_same(dict(loaded.params), jax.tree.map(np.asarray, state.params))
 
 
 @pytest.mark.parametrize('loss', ['softmax', 'sigmoid'])
@@ -193,7 +181,7 @@ def test_a_stopped_run_ends_with_the_bits_of_an_unbroken_one(
   config.pretrained = 'gone'
   got = contrastive.train_and_evaluate(config, str(tmp_path / 'stopped'))
   assert int(got.step) == 6
-  assert_same_bits(
+  assert_same(
     *(jax.tree.map(np.asarray, (s.params, s.opt_state)) for s in (got, want))
   )
 
@@ -246,148 +234,3 @@ def test_eight_devices_of_two_hosts_equal_one(captions, tmp_path):
   for a, b in zip(got_rows, want_rows, strict=True):
     for name in b.keys() & {'train_loss', 'grad_norm', 'loss_test'}:
       assert a[name] == pytest.approx(b[name], rel=1e-4)
-
-
-def initial(config, path, seed=0, **known):
-  model = models.from_config(arguments.of_model(config))
-  size = resolved.image_size(config)
-  shapes = jax.eval_shape(lambda: models.init_params(model, (*size, 3)))
-  grid = model_configs.patch_grid(size, (8, 8))
-  weights = dataclasses.replace(checkpoint.read(path), **known)
-  return lit_weights.initial_params(
-    model, weights, shapes, path=str(path), grid=grid, seed=seed
-  )
-
-
-def test_training_goes_on_from_both_towers(captions, lit_run, tmp_path):
-  state, workdir = lit_run
-  path = workdir / 'artifact' / 'model.npz'
-  config = tiny_lit(captions)
-  got = initial(config, path)
-  assert_same_bits(got, jax.tree.map(np.asarray, state.params))
-  config.loss = 'sigmoid'
-  with config.ignore_type():
-    config.pp.crop = (16, 32)
-  got = initial(config, path)
-  assert got['b'] == -10
-  posemb = got['img']['Transformer']['posembed_input']
-  assert posemb['pos_embedding'].shape == (1, 8, 16)
-  np.testing.assert_array_equal(got['t'], state.params['t'])
-  # The softmax loss has no bias, whatever the weights were trained with.
-  checkpoint.save(got, tmp_path / 'sigmoid.npz')
-  config.loss = 'softmax'
-  again = initial(
-    config,
-    tmp_path / 'sigmoid.npz',
-    model=config.model.to_dict(),
-    image_shape=(16, 32, 3),
-  )
-  assert 'b' not in again
-  assert_same_bits(again['img'], got['img'])
-
-
-def test_what_the_file_lacks_starts_at_random(captions):
-  config = tiny_lit(captions)
-  one, two, again = (
-    initial(config, captions / 'vit.npz', seed=seed) for seed in (0, 1, 0)
-  )
-  assert_same_bits(one, again)
-  assert_same_bits(one['img']['Transformer'], two['img']['Transformer'])
-  kernel = lambda p, name: p[name]['head']['kernel']
-  for name in ('img', 'txt'):
-    assert np.abs(kernel(one, name) - kernel(two, name)).min() > 0
-  assert one['t'] == pytest.approx(np.log(10))
-
-
-def test_weights_that_do_not_fit_are_refused(captions, lit_run):
-  config = tiny_lit(captions)
-  config.model.text.width = 24
-  with pytest.raises(
-    errors.UserError, match='(?s)model.npz does not fit .*txt/'
-  ):
-    initial(config, lit_run[1] / 'artifact' / 'model.npz')
-  config.model.image.hidden_size = 24
-  with pytest.raises(
-    errors.UserError, match='(?s)vit.npz does not fit tiny: 20 arrays'
-  ):
-    initial(config, captions / 'vit.npz')
-
-
-def test_a_locked_tower_costs_one_forward_pass(captions):
-  model = models.from_config(arguments.of_model(tiny_lit(captions)))
-  forward = flops.forward_flops(model, (16, 16, 3))
-  step = flops.train_flops(model, (16, 16, 3))
-  assert forward < step < 3 * forward
-  larger = flops.forward_flops(model, (32, 32, 3)) - forward
-  assert flops.train_flops(model, (32, 32, 3)) - step == larger > 0
-
-
-def test_released_files_are_looked_for(tmp_path):
-  config = model_configs.get_model_config('lit_l16ti')
-  (tmp_path / 'LiT-L16Ti.model').write_bytes(b'')
-  got = lit_weights.find_vocabulary(config, '', str(tmp_path))
-  assert got == str(tmp_path / 'LiT-L16Ti.model')
-  assert lit_weights.find_vocabulary(config, 'mine', str(tmp_path)) == 'mine'
-
-
-@pytest.mark.parametrize(
-  'name, value, message',
-  [
-    ('accum_steps', 2, 'config.accum_steps is 2, must be 1'),
-    ('pretrained', '', "config.pretrained is '', must name the weights"),
-    ('trainer', 'train', "'train', the model tiny. LiT models, and they alone"),
-    ('model.out_dim', (None, 12), r'images have width 16, those of texts 12'),
-    ('model.image.classifier', 'unpooled', 'config.model.image.classifier is'),
-    ('model.pp.max_len', 1, 'config.model.pp.max_len is 1, must be at least 2'),
-    ('remat', 'full', "config.remat is 'full', but has no effect"),
-    ('pp.cutmix', 1.0, 'config.pp mixes images .* texts of mixed images'),
-    ('pp.mixup', 0.2, 'config.pp mixes images'),
-    ('pp.resize_test', 32, 'resize_test is 32, but has no effect in LiT'),
-    ('temperature_init', 0.0, 'config.temperature_init is 0.0, must be from'),
-  ],
-)
-def test_settings_that_cannot_work_are_refused(captions, name, value, message):
-  config = tiny_lit(captions)
-  *parents, last = name.split('.')
-  node = config
-  for parent in parents:
-    node = node[parent]
-  with config.unlocked(), config.ignore_type():
-    node[last] = value
-  with pytest.raises(errors.UserError, match=message):
-    validate.validate(config)
-
-
-@pytest.mark.parametrize(
-  'name, value, message',
-  [
-    ('vocabulary', '', 'tiny is no released model, whose vocabulary is known'),
-    ('vocabulary', '/no/file', "'/no/file' cannot be read"),
-    (
-      'model.text.vocab_size',
-      12,
-      'token ids up to 13, .* embeddings of 12 ids',
-    ),
-    ('pretrained', '/no/file.npz', 'no checkpoint file or folder /no/file.npz'),
-    ('dataset', '/no/folder', "'/no/folder' is no folder here"),
-  ],
-)
-def test_files_that_are_wrong_are_named(
-  captions, tmp_path, name, value, message
-):
-  config = short(captions)
-  *parents, last = name.split('.')
-  node = config
-  for parent in parents:
-    node = node[parent]
-  node[last] = value
-  with pytest.raises(errors.UserError, match=message):
-    contrastive.train_and_evaluate(config, str(tmp_path))
-
-
-def test_a_vit_is_not_trained_on_captions(captions):
-  config = tiny_lit(captions)
-  with config.unlocked(), config.ignore_type():
-    config.model = model_configs.get_model_config('b16')
-  with pytest.raises(errors.UserError, match='the model ViT-B_16. LiT models'):
-    validate.validate(config)

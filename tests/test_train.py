@@ -1,25 +1,19 @@
 """The training step equals the official one, on one device and on eight."""
 
 import functools
-import json
 
 from conftest import GOLDEN
 from conftest import golden_arrays
 from conftest import golden_json
-from conftest import run
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
-import meshes
 import numpy as np
 import optax
 import pytest
 
 from configs import tiny
-from vit_jax import ahead
-from vit_jax import build
 from vit_jax import checkpoint
-from vit_jax import errors
 from vit_jax import losses
 from vit_jax import models
 from vit_jax import optim
@@ -191,33 +185,6 @@ def test_what_is_built_mixes(image_folder, monkeypatch):
   assert mixes == [None, mixing.Mix(3, mixup=0.7)]
 
 
-def test_parameters_and_momentum_are_sharded_by_the_rules():
-  mesh = sharding.make_mesh()
-  model = models.get_model('testing', num_classes=4)
-  tx = optim.create_optimizer(lambda _: 0.1)
-  like = build.abstract_state(model, tx, (16, 16, 3), mesh)
-  specs = {
-    jax.tree_util.keystr(path, simple=True, separator='/'): x.sharding.spec
-    for path, x in jax.tree_util.tree_leaves_with_path(like)
-  }
-  P = jax.sharding.PartitionSpec
-  wanted = {
-    'MlpBlock_0/Dense_0/kernel': P('fsdp', 'model'),
-    'MlpBlock_0/Dense_1/kernel': P('model', 'fsdp'),
-    'query/kernel': P('fsdp', 'model', None),
-    'value/kernel': P('fsdp', 'model', None),
-    'out/kernel': P('model', None, 'fsdp'),
-    'embedding/kernel': P(None, None, None, 'fsdp'),
-    'head/kernel': P('fsdp', 'model'),
-    'head/bias': P(None),
-    'cls': P(None, None, None),
-  }
-  for name, spec in wanted.items():
-    found = [s for path, s in specs.items() if path.endswith(name)]
-    assert len(found) == 2, name  # The parameter and its momentum.
-    assert set(found) == {spec}, name
-
-
 def test_losses():
   logits = jnp.array([[2.0, 0.0, -1.0], [0.5, 0.5, 0.5]])
   labels = jnp.array([0, 2])
@@ -238,147 +205,3 @@ def test_losses():
   )
   is_in_top = losses.is_in_top_k(jnp.eye(6)[:2], jnp.array([0, 5]), 5)
   assert is_in_top.tolist() == [True, False]
-
-
-def test_checkpoints_keep_the_newest_and_the_best(tmp_path):
-  saver = state_lib.Saver(tmp_path, keep=2)
-  accuracies = {1: 0.2, 2: 0.9, 3: 0.4, 5: 0.5, 6: None}
-  for step, accuracy in accuracies.items():
-    state = state_lib.TrainState(jnp.array(step), {'w': jnp.ones(3) * step}, ())
-    metrics = accuracy and {'accuracy_test': accuracy}
-    saver.save(state, metrics)
-  saver.close()
-  folder = tmp_path / 'checkpoints'
-  steps = {int(p.name) for p in folder.iterdir() if p.name.isdigit()}
-  assert steps == {2, 5, 6}
-
-
-def test_the_best_is_kept_after_a_restart_too(tmp_path):
-  for steps in ((1, 2), (3, 4), (5, 6)):
-    saver = state_lib.Saver(tmp_path, keep=1)
-    for step in steps:
-      state = state_lib.TrainState(jnp.array(step), {'w': jnp.ones(3)}, ())
-      saver.save(state, {'accuracy_test': 1 / step})
-    saver.close()
-  steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
-  assert steps == {1, 6}
-
-
-def test_what_a_kill_left_is_removed_but_not_by_readers(tmp_path):
-  left = tmp_path / 'checkpoints' / f'5{state_lib._TEMPORARY}'
-  left.mkdir(parents=True)
-  (left / 'file').write_text('half')
-  reader = state_lib.Saver(tmp_path, read_only=True)
-  assert reader.latest_step is None
-  assert left.exists()
-  writer = state_lib.Saver(tmp_path)
-  assert writer.latest_step is None
-  assert not left.exists()
-
-
-def test_a_reader_beside_a_writer_disturbs_nothing(tmp_path):
-  writer = state_lib.Saver(tmp_path, keep=9)
-  for step in range(1, 6):
-    state = state_lib.TrainState(
-      jnp.array(step), {'w': jnp.full((1024, 1024), step)}, ()
-    )
-    writer.save(state, {'accuracy_test': step / 10})
-    reader = state_lib.Saver(tmp_path, read_only=True)
-    assert (reader.latest_step or 0) <= step
-    reader.close()
-  writer.close()
-  assert state_lib.Saver(tmp_path).best() == pytest.approx(0.5)
-  steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
-  assert steps == {1, 2, 3, 4, 5}
-
-
-def test_saving_does_not_see_later_steps(tmp_path):
-  """The step donates its input while the checkpoint is written."""
-  tx = optax.sgd(1.0)
-  step = jax.jit(
-    functools.partial(
-      update.train_step, loss_fn=lambda p, batch, key: p['w'].sum(), tx=tx
-    ),
-    donate_argnums=0,
-  )
-  params = {'w': jnp.zeros((512, 512))}
-  state = state_lib.TrainState(jnp.array(0), params, tx.init(params))
-  saver = state_lib.Saver(tmp_path, keep=9)
-  for _ in range(5):
-    state, _ = step(state, {}, jax.random.key(0))
-    saver.save(state)
-  saver.close()
-  restored = state_lib.Saver(tmp_path, keep=9)
-  for saved in range(1, 6):
-    got = restored._manager.restore(saved)
-    np.testing.assert_array_equal(
-      got['params']['w'], np.full((512, 512), -saved)
-    )
-
-
-def test_a_checkpoint_of_another_model_is_refused(tmp_path):
-  def state(width):
-    params = {'w': jnp.ones(width)}
-    return state_lib.TrainState(jnp.array(3), params, ())
-
-  saver = state_lib.Saver(tmp_path)
-  saver.save(state(4))
-  saver.close()
-  sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-  like = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-    state(5),
-  )
-  with pytest.raises(errors.UserError, match='another --workdir'):
-    state_lib.Saver(tmp_path).restore(like)
-
-
-@pytest.mark.parametrize('name', ['b16', 'r_ti16', 'mixer_b16', 'lit_l16ti'])
-def test_all_that_is_big_is_sharded(name):
-  classes = {} if name.startswith('lit') else {'num_classes': 1000}
-  model = models.get_model(name, **classes)
-  params = jax.eval_shape(lambda: models.init_params(model, (224, 224, 3)))
-  axes = ('data', 'fsdp', 'model')
-  mesh = jax.sharding.AbstractMesh((1, 4, 1), axes)
-  on_device = ahead.device_bytes(sharding.place(mesh, params))
-  mesh = jax.sharding.AbstractMesh((1, 1, 1), axes)
-  in_all = ahead.device_bytes(sharding.place(mesh, params))
-  assert on_device < 0.27 * in_all
-
-
-def test_stacked_layers_are_sharded_as_the_layers_are():
-  P = jax.sharding.PartitionSpec
-  mesh = jax.sharding.AbstractMesh((1, 2, 2), ('data', 'fsdp', 'model'))
-  params = {'MlpBlock_0': {'Dense_0': {'kernel': jnp.zeros((6, 8, 8))}}}
-  (placed,) = jax.tree.leaves(sharding.place(mesh, params))
-  assert placed.sharding.spec == P(None, 'fsdp', 'model')
-
-
-def test_every_mesh_of_eight_devices_equals_one(image_folder, tmp_path):
-  result = run('tests.meshes', str(image_folder), str(tmp_path), devices=8)
-  assert result.returncode == 0, result.stderr
-  held = json.loads(result.stdout)
-  meshes.train(image_folder, tmp_path / 'one')
-
-  def metrics(name):
-    lines = (tmp_path / name / 'metrics.jsonl').read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-  for name in meshes.MESHES:
-    for a, b in zip(metrics(name), metrics('one'), strict=True):
-      assert a.keys() == b.keys()
-      for key in ('train_loss', 'grad_norm', 'accuracy_test', 'loss_test'):
-        if key in a:
-          assert a[key] == pytest.approx(b[key], rel=1e-5), (name, key)
-    got, want = (
-      checkpoint.load(tmp_path / n / 'artifact' / 'model.npz')
-      for n in (name, 'one')
-    )
-    jax.tree.map(
-      lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want
-    )
-  # Biases and the like, half of a percent of a real model, are not split.
-  for kind in ('params', 'opt_state'):
-    data, fsdp, model = (held[name][kind] for name in meshes.MESHES)
-    assert fsdp < 0.56 * data
-    assert model < 0.42 * data

@@ -1,0 +1,61 @@
+"""Weights that tests make, and the golden ones that they change."""
+
+import shutil
+
+from conftest import GOLDEN
+from conftest import golden_json
+import jax
+import numpy as np
+import safetensors.numpy
+
+from vit_jax import models
+from vit_jax import weights as weights_lib
+
+TOKEN = GOLDEN / 'vit_token.npz'
+_INDEX = golden_json('index.json')
+VIT = _INDEX['vit_token']['config']
+HYBRID = _INDEX['hybrid_resnet_stages']['config']
+STEM = _INDEX['hybrid_r_stem']['config']
+MIXER = _INDEX['mixer']['config']
+
+
+def random_weights(config, *, num_classes=5, size=64, **changes):
+  """Returns weights none of which is zero, of a changed config."""
+  model = models.from_config(config | changes, num_classes=num_classes or None)
+  shapes = jax.eval_shape(lambda: models.init_params(model, (size, size, 3)))
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda x: rng.normal(0, 0.1, x.shape).astype(np.float32), shapes
+  )
+  return weights_lib.Weights(
+    params=params,
+    model=config | changes,
+    class_names=[f'name {i}' for i in range(num_classes)],
+    image_shape=(size, size, 3),
+    mean=(0.4, 0.5, 0.6),
+    std=(0.2, 0.25, 0.3),
+  )
+
+
+def assert_same(params, others):
+  """Checks names and bits."""
+  params, others = weights_lib.flatten(params), weights_lib.flatten(others)
+  assert params.keys() == others.keys()
+  for name, x in params.items():
+    np.testing.assert_array_equal(x, others[name], err_msg=name)
+
+
+def copied(name, folder):
+  """Copies a golden folder, but for what goes in and comes out."""
+  shutil.copytree(GOLDEN / name, folder)
+  (folder / 'io.npz').unlink()
+  return folder
+
+
+def changed(name, folder, change):
+  """Copies a golden folder, its arrays as `change` makes them."""
+  folder = copied(name, folder)
+  path = folder / 'model.safetensors'
+  arrays = change(safetensors.numpy.load_file(path))
+  safetensors.numpy.save_file(arrays, path)
+  return folder

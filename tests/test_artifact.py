@@ -1,0 +1,140 @@
+"""Artifacts: labels, how evaluation resizes, where they are written."""
+
+import json
+import math
+import pathlib
+
+from conftest import GOLDEN
+from conftest import run
+import cv2
+import jax
+from made import random_weights
+from made import VIT
+import numpy as np
+import pytest
+
+from vit_jax import artifact
+from vit_jax import checkpoint
+from vit_jax import convert
+from vit_jax import errors
+from vit_jax import predictor
+from vit_jax import weights as weights_lib
+from vit_jax.data import augment
+from vit_jax.data import transforms
+from vit_jax.interop import files
+from vit_jax.interop import huggingface
+from vit_jax.interop import to_timm
+
+ODD_NAMES = ['a\nb', 'c\rd', 'e\x85f', 'g\u2028h', '"i"', 'j\udce9k', '', 'ä l']
+
+
+def test_labels_of_any_text_survive(tmp_path):
+  weights = random_weights(VIT, size=32, num_classes=len(ODD_NAMES))
+  weights = weights_lib.dataclasses.replace(weights, class_names=ODD_NAMES)
+  artifact.save(tmp_path / 'artifact', weights)
+  assert artifact.load(tmp_path / 'artifact').class_names == ODD_NAMES
+  # The weights alone find what stands beside them.
+  got = checkpoint.read(tmp_path / 'artifact' / 'model.npz')
+  assert got.class_names == ODD_NAMES
+  lines = (tmp_path / 'artifact' / 'labels.txt').read_text().splitlines()
+  assert 'ä l' in lines
+  (tmp_path / 'artifact' / 'labels.txt').write_text('one\n')
+  with pytest.raises(errors.UserError, match='has 1 lines, .* 8 classes'):
+    artifact.load(tmp_path / 'artifact')
+
+
+@pytest.mark.parametrize('resize', [None, 40, (48, 48)])
+def test_an_artifact_predicts_as_evaluation_sees(tmp_path, resize):
+  weights = weights_lib.dataclasses.replace(
+    random_weights(VIT, size=32), resize_test=resize
+  )
+  rng = np.random.default_rng(0)
+  head = weights.params['head']
+  head['kernel'] = rng.normal(size=head['kernel'].shape).astype(np.float32)
+  artifact.save(tmp_path / 'artifact', weights)
+  loaded = artifact.load(tmp_path / 'artifact')
+  assert loaded.resize_test == resize
+  image = rng.integers(0, 256, (50, 70, 3), np.uint8)
+  image[:, :12] = 255  # Which the middle leaves out.
+  cv2.imwrite(str(tmp_path / 'x.png'), image[..., ::-1])
+  [prediction] = predictor.Predictor(loaded).predict(tmp_path / 'x.png')
+  element = transforms.EvalImage((32, 32), resize).map({'image': image})
+  pixels = augment.normalize(
+    transforms.stack([element['image']]), weights.mean, weights.std
+  )
+  logits = loaded.module().apply({'params': loaded.params}, pixels, train=False)
+  want = dict(zip(loaded.class_names, jax.nn.softmax(logits)[0], strict=True))
+  for name, probability in prediction:
+    assert probability == pytest.approx(float(want[name]), rel=1e-4)
+
+
+def test_how_evaluation_resizes_is_exported():
+  def exported(resize, size=32):
+    weights = weights_lib.dataclasses.replace(
+      random_weights(VIT, size=size), resize_test=resize
+    )
+    processor = huggingface.export(weights)[1]['preprocessor_config.json']
+    return processor, to_timm.export(weights)[1]['config.json'][
+      'pretrained_cfg'
+    ]
+
+  processor, cfg = exported(None)
+  assert processor['image_processor_type'] == 'ViTImageProcessor'
+  assert (cfg['crop_pct'], cfg['crop_mode']) == (1.0, 'squash')
+  processor, cfg = exported(39)
+  assert processor['size'] == {'shortest_edge': 39}
+  assert processor['crop_size'] == {'height': 32, 'width': 32}
+  # As timm computes it.
+  assert (math.floor(32 / cfg['crop_pct']), cfg['crop_mode']) == (39, 'center')
+  processor, cfg = exported((40, 40))
+  assert processor['size'] == {'height': 40, 'width': 40}
+  assert (math.floor(32 / cfg['crop_pct']), cfg['crop_mode']) == (40, 'squash')
+
+
+def test_an_artifact_of_a_later_version(tmp_path):
+  artifact.save(tmp_path / 'artifact', random_weights(VIT, size=32))
+  path = tmp_path / 'artifact' / 'config.json'
+  config = json.loads(path.read_text())
+  config['model']['a_new_setting'] = 1
+  path.write_text(json.dumps(config))
+  with pytest.raises(errors.UserError, match='does not make a model'):
+    checkpoint.read(tmp_path / 'artifact')
+
+
+def test_only_heads_can_be_zero():
+  params = checkpoint.load(GOLDEN / 'vit_patch16_headless.npz')
+  assert not weights_lib.has_zero_head(params)
+  params = checkpoint.load(GOLDEN / 'vit_token.npz')
+  assert not weights_lib.has_zero_head(params)
+
+
+def test_replacing_a_folder_touches_no_other(tmp_path):
+  for name in ('x.tmp', 'x.old'):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / 'precious').touch()
+  before = sorted(tmp_path.rglob('*'))
+  with files.replaced_folder(tmp_path / 'x') as folder:
+    (folder / 'new').touch()
+  with files.replaced_folder(tmp_path / 'x') as folder:
+    (folder / 'newer').touch()
+  with pytest.raises(KeyError), files.replaced_folder(tmp_path / 'x') as folder:
+    raise KeyError
+  after = sorted(tmp_path.rglob('*'))
+  assert set(after) - set(before) == {tmp_path / 'x', tmp_path / 'x' / 'newer'}
+
+
+@pytest.mark.parametrize('to', ['timm', 'npz'])
+def test_destinations_that_cannot_be_written(tmp_path, to):
+  (tmp_path / 'file').touch()
+  target = tmp_path / 'file' / ('x.npz' if to == 'npz' else 'x')
+  source = str(GOLDEN / 'vit_token.npz')
+  result = run('vit_jax.convert', source, str(target), f'--to={to}')
+  assert result.returncode == 1
+  assert 'Traceback' not in result.stderr
+  assert f'{target} cannot be written' in result.stderr
+  (tmp_path / 'link').symlink_to(tmp_path / 'nowhere')
+  with pytest.raises(errors.UserError, match='link exists'):
+    convert.convert(
+      checkpoint.read(source), str(tmp_path / 'link'), 'huggingface'
+    )
+  assert {pathlib.Path(p).name for p in tmp_path.iterdir()} == {'file', 'link'}

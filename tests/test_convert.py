@@ -1,0 +1,87 @@
+"""Converting from the command line, and what becomes of an artifact."""
+
+import json
+
+from conftest import GOLDEN
+from conftest import run
+import jax
+from made import assert_same
+from made import HYBRID
+from made import random_weights
+from made import TOKEN
+from made import VIT
+import numpy as np
+import pytest
+
+from vit_jax import artifact
+from vit_jax import checkpoint
+from vit_jax import convert
+from vit_jax import errors
+from vit_jax import predictor
+
+
+@pytest.mark.parametrize('config', [VIT, VIT | {'classifier': 'gap'}, HYBRID])
+def test_an_artifact_has_safetensors_that_pytorch_people_can_read(
+  tmp_path, config
+):
+  weights = random_weights(config)
+  artifact.save(tmp_path / 'artifact', weights)
+  again = checkpoint.read(tmp_path / 'artifact')
+  assert_same(weights.params, again.params)
+  assert again.mean == weights.mean
+  # The other file alone has the same parameters, in another naming.
+  (tmp_path / 'artifact' / 'model.npz').unlink()
+  config = json.loads((tmp_path / 'artifact' / 'config.json').read_text())
+  del config['format']
+  (tmp_path / 'artifact' / 'config.json').write_text(json.dumps(config))
+  assert_same(weights.params, checkpoint.load(tmp_path / 'artifact'))
+
+
+def test_converting_from_the_command_line(tmp_path):
+  args = ('vit_jax.convert', str(TOKEN), str(tmp_path / 'x'))
+  result = run(*args, '--to=huggingface')
+  assert result.returncode == 0, result.stderr
+  assert '32,778 parameters, 10 classes, 32x32 pixels' in result.stdout
+  assert_same(checkpoint.load(tmp_path / 'x'), checkpoint.load(TOKEN))
+  result = run(*args, '--to=timm')
+  assert result.returncode == 1
+  assert f'{tmp_path}/x exists' in result.stderr
+  assert 'Traceback' not in result.stderr
+
+
+def test_converting_to_half_the_size(tmp_path):
+  weights = checkpoint.read(TOKEN)
+  for dtype in ('float32', 'float16'):
+    convert.convert(weights, str(tmp_path / f'{dtype}.npz'), 'npz', dtype)
+  with np.load(tmp_path / 'float16.npz') as arrays:
+    assert {str(x.dtype) for x in arrays.values()} == {'float16'}
+  got = checkpoint.load(tmp_path / 'float16.npz')
+  for x, want in zip(
+    jax.tree.leaves(got), jax.tree.leaves(weights.params), strict=True
+  ):
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x, want.astype(np.float16))
+  with pytest.raises(errors.UserError, match='--dtype=float16 is for --to=npz'):
+    convert.convert(weights, str(tmp_path / 'x'), 'timm', 'float16')
+
+
+def test_converting_what_does_not_tell_its_image_size(tmp_path):
+  nonsquare = GOLDEN / 'vit_nonsquare.npz'
+  args = ('vit_jax.convert', str(nonsquare), str(tmp_path / 'x'), '--to=timm')
+  result = run(*args)
+  assert '--image_size=HEIGHT,WIDTH' in result.stderr
+  result = run(*args, '--image_size=32,48')
+  assert result.returncode == 0, result.stderr
+  assert checkpoint.read(tmp_path / 'x').image_shape == (32, 48, 3)
+
+
+def test_predicting_with_a_zero_head_is_refused(tmp_path):
+  params = checkpoint.load(TOKEN)
+  params['head'] = jax.tree.map(np.zeros_like, params['head'])
+  checkpoint.save(params, tmp_path / 'zero.npz')
+  weights = checkpoint.read(tmp_path / 'zero.npz')
+  with pytest.raises(errors.UserError, match='head of these weights is all'):
+    predictor.Predictor(weights).predict('image.jpg')
+  weights = checkpoint.read(GOLDEN / 'hf_vit_model')
+  with pytest.raises(errors.UserError, match='have no head'):
+    predictor.Predictor(weights).predict('image.jpg')

@@ -1,0 +1,217 @@
+"""Single settings: presets, where they are read, what is refused."""
+
+import ast
+
+from conftest import REPOSITORY
+from conftest import run_file
+import ml_collections
+import pytest
+
+from vit_jax import build
+from vit_jax import errors
+from vit_jax.configs import common
+from vit_jax.configs import durations
+from vit_jax.configs import images
+from vit_jax.configs import resolved
+from vit_jax.configs import validate
+
+
+def digits():
+  return run_file('configs/digits.py').get_config()
+
+
+def fields(config, prefix='config'):
+  for name in config.keys():  # noqa: SIM118
+    value = config[name]
+    if isinstance(value, ml_collections.ConfigDict):
+      yield from fields(value, f'{prefix}.{name}')
+    else:
+      yield f'{prefix}.{name}'
+
+
+def test_presets_are_those_of_augreg():
+  """Fig. 4 of arXiv:2106.10270 names them, big_vision has the numbers."""
+  config = digits()
+  want = {
+    '': ((), 0.0),
+    'none': ((), 0.0),
+    'light1': ((2, 0), 0.0),
+    'light2': ((2, 10), 0.2),
+    'medium1': ((2, 15), 0.2),
+    'medium2': ((2, 15), 0.5),
+    'strong1': ((2, 20), 0.5),
+    'strong2': ((2, 20), 0.8),
+  }
+  assert set(want) == {'', *images.AUGREG}
+  for name, settings in want.items():
+    config.pp.augmentation = name
+    pp = resolved.with_defaults(config).pp
+    assert (pp.randaugment, pp.mixup) == settings
+
+
+def test_presets_and_single_settings():
+  config = digits()
+  config.pp.mixup = 0.3
+  pp = resolved.with_defaults(config).pp
+  assert (pp.randaugment, pp.mixup) == ((), 0.3)
+  config.pp.augmentation = 'light2'
+  message = "mixup is 0.3, 0.2 in config.pp.augmentation = 'light2'. Set one"
+  with pytest.raises(errors.UserError, match=message):
+    validate.validate(config)
+  # What the preset says, or what it leaves open.
+  config.pp.mixup = 0.2
+  config.pp.cutmix = 1.0
+  validate.validate(config)
+  filled = resolved.with_defaults(config)
+  validate.validate(filled)
+  assert filled.pp.randaugment == (2, 10)
+  config.pp.randaugment = (2, 9)
+  with pytest.raises(
+    errors.UserError, match=r'randaugment is \(2, 9\), \(2, 10'
+  ):
+    validate.validate(config)
+
+
+def test_a_part_of_a_batch_must_have_two_images_to_mix():
+  config = digits()
+  config.accum_steps = config.batch
+  validate.validate(config)
+  config.pp.augmentation = 'light1'
+  validate.validate(config)
+  config.pp.augmentation = 'light2'
+  with pytest.raises(errors.UserError, match='accum_steps is 128, as many as'):
+    validate.validate(config)
+
+
+def test_augmentation_is_built():
+  config = digits()
+  data = build.data(resolved.with_defaults(config))
+  assert data.mix is None
+  assert data.train.is_raw
+  assert data.test.is_raw
+  assert data.preprocess.on_device
+  config.pp.augmentation = 'medium2'
+  config.pp.pad = 1
+  config.pp.resize_test = 9
+  config.pp.color_jitter = (0.1, 0.1, 0.1, 0.0)
+  data = build.data(resolved.with_defaults(config))
+  assert (data.mix.mixup, data.mix.cutmix, data.mix.num_classes) == (0.5, 0, 10)
+  assert not data.train.is_raw
+  assert not data.test.is_raw
+  assert not data.preprocess.on_device
+  assert data.train_transform.randaugment == (2, 15)
+  assert data.train_transform.pad == data.preprocess.pad == 1
+  assert data.eval_transform.resize == data.preprocess.resize_test == 9
+  assert data.preprocess.color_jitter == (0.1, 0.1, 0.1, 0.0)
+
+
+def test_every_setting_is_read():
+  reads = set()
+  for path in (REPOSITORY / 'vit_jax').rglob('*.py'):
+    if path.parent.name == 'configs' and path.name == 'validate.py':
+      continue
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        reads.add(ast.unparse(node))
+  names = list(fields(common.get_config()))
+  assert len(names) > 40
+  # The mesh is passed on as a whole; epochs become steps, `freeze` is read of
+  # the config of a stage.
+  epochs = {f'config.{name}' for name in durations.EPOCHS.values()}
+  unread = set(names) - reads - epochs - {'config.freeze'}
+  unread = [n for n in unread if 'mesh' not in n]
+  assert not unread
+
+
+def test_settings_reach_the_model():
+  config = digits()
+  config.stochastic_depth_rate = 0.25
+  config.layer_norm_epsilon = 1e-3
+  config.exact_gelu = True
+  config.remat = 'full'
+  config.scan_layers = True
+  config.dtype = 'bfloat16'
+  config.head_bias_init = -3.0
+  model = build.model(config, num_classes=7)
+  assert dict(model.transformer) == {
+    'stochastic_depth_rate': 0.25,
+    'layer_norm_epsilon': 1e-3,
+    'exact_gelu': True,
+    'attention': 'xla',
+    'remat': 'full',
+    'scan_layers': True,
+    'attention_dropout_rate': 0.0,
+    'dropout_rate': 0.0,
+    'mlp_dim': 128,
+    'num_heads': 4,
+    'num_layers': 4,
+  }
+  got = (model.num_classes, model.dtype, model.head_bias_init)
+  assert got == (7, 'bfloat16', -3.0)
+
+
+@pytest.mark.parametrize(
+  'name, value, message',
+  [
+    ('dtype', 'bf16', r"'bf16', must be one of .* mean 'bfloat16'"),
+    ('loss', 'softmx', "Did you mean 'softmax'"),
+    ('total_steps', None, 'config.total_steps must be set'),
+    ('base_lr', -0.1, 'config.base_lr is -0.1, must be at least 0'),
+    ('label_smoothing', 1.5, 'from 0.0 to 1.0'),
+    ('warmup_steps', 2000, 'must be less than total_steps, 2000'),
+    ('accum_steps', 3, 'must divide config.batch, 128'),
+    ('pp.crop', None, 'config.pp.crop is None, must be the size'),
+    ('pp.crop', (8, 8, 3), r'\(8, 8, 3\), must be the size'),
+    ('pp.crop', 1, 'must hold a patch of 2x2'),
+    ('pp.resize', 4, 'must be at least config.pp.crop, 8'),
+    ('pp.crop_area', (0.5, 0.1), '0 < smallest <= largest'),
+    ('pp.crop_ratio', (2.0, 1.0), r'crop_ratio is \(2.0, 1.0\), must be two'),
+    (
+      'pp.pad',
+      8,
+      'config.pp.pad is 8, must be at least 0 and less .*, 8 pixels',
+    ),
+    ('pp.pad_mode', 'edge', "'edge', must be 'zeros' or 'reflect'"),
+    (
+      'pp.resize_test',
+      7,
+      'config.pp.resize_test is 7, must be .* at least .* 8',
+    ),
+    (
+      'pp.resize_test',
+      (9, 7),
+      r'resize_test is \(9, 7\), must be an integer or',
+    ),
+    ('pp.augmentation', 'light3', "'light3', must be '' or one of .*'light2'"),
+    ('pp.randaugment', (2,), r'randaugment is \(2,\), must be \(number'),
+    ('pp.randaugment', (2, 31), 'magnitude from 0 to 30'),
+    ('pp.randaugment', (0.5, 10), r'is \(0.5, 10\), must be'),
+    ('pp.color_jitter', (0.4,), r'must be \(brightness, contrast,'),
+    ('pp.color_jitter', (0, 0, 0, 0.6), 'hue to 0.5'),
+    ('pp.random_erasing', 1.5, 'random_erasing is 1.5, must be from 0 to 1'),
+    ('pp.mixup', -0.1, 'config.pp.mixup is -0.1, must be at least 0'),
+    ('pp.cutmix', float('nan'), 'config.pp.cutmix is nan, must be at least 0'),
+    ('pp.train', 'train[:98%', 'must be a split such as'),
+    ('model', None, 'config.model must be set'),
+    ('model.classifier', 'unpooled', "must be one of .*'gap'"),
+    ('model.transformer.num_heads', 5, 'divide config.model.hidden_size, 64'),
+    ('num_threads', 0, 'from 1 to 1024'),
+    ('base_lr', float('nan'), 'config.base_lr is nan'),
+    ('seed', 2**63, 'config.seed is 9223372036854775808, must be from'),
+    ('pp.crop_area', (0.5,), '0 < smallest <= largest'),
+    ('model.patches.size', (2,), r'must be \(height, width\)'),
+    ('model.transformer.num_heads', 0, 'must be at least 1'),
+    ('model.transformer.num_layers', -1, 'must be at least 1'),
+    ('model.transformer.dropout_rate', 1.5, 'from 0.0 to 0.999'),
+  ],
+)
+def test_values_out_of_range_are_refused(name, value, message):
+  config = digits()
+  with config.unlocked(), config.ignore_type():
+    *parents, last = name.split('.')
+    node = config
+    for parent in parents:
+      node = node[parent]
+    node[last] = value
+  with pytest.raises(errors.UserError, match=message):
+    validate.validate(config)

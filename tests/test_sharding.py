@@ -1,0 +1,95 @@
+"""Arrays over devices, by the rules; eight devices equal one."""
+
+import json
+
+from conftest import run
+import jax
+import jax.numpy as jnp
+import meshes
+import numpy as np
+import pytest
+
+from vit_jax import ahead
+from vit_jax import build
+from vit_jax import checkpoint
+from vit_jax import models
+from vit_jax import optim
+from vit_jax import sharding
+
+
+def test_parameters_and_momentum_are_sharded_by_the_rules():
+  mesh = sharding.make_mesh()
+  model = models.get_model('testing', num_classes=4)
+  tx = optim.create_optimizer(lambda _: 0.1)
+  like = build.abstract_state(model, tx, (16, 16, 3), mesh)
+  specs = {
+    jax.tree_util.keystr(path, simple=True, separator='/'): x.sharding.spec
+    for path, x in jax.tree_util.tree_leaves_with_path(like)
+  }
+  P = jax.sharding.PartitionSpec
+  wanted = {
+    'MlpBlock_0/Dense_0/kernel': P('fsdp', 'model'),
+    'MlpBlock_0/Dense_1/kernel': P('model', 'fsdp'),
+    'query/kernel': P('fsdp', 'model', None),
+    'value/kernel': P('fsdp', 'model', None),
+    'out/kernel': P('model', None, 'fsdp'),
+    'embedding/kernel': P(None, None, None, 'fsdp'),
+    'head/kernel': P('fsdp', 'model'),
+    'head/bias': P(None),
+    'cls': P(None, None, None),
+  }
+  for name, spec in wanted.items():
+    found = [s for path, s in specs.items() if path.endswith(name)]
+    assert len(found) == 2, name  # The parameter and its momentum.
+    assert set(found) == {spec}, name
+
+
+@pytest.mark.parametrize('name', ['b16', 'r_ti16', 'mixer_b16', 'lit_l16ti'])
+def test_all_that_is_big_is_sharded(name):
+  classes = {} if name.startswith('lit') else {'num_classes': 1000}
+  model = models.get_model(name, **classes)
+  params = jax.eval_shape(lambda: models.init_params(model, (224, 224, 3)))
+  axes = ('data', 'fsdp', 'model')
+  mesh = jax.sharding.AbstractMesh((1, 4, 1), axes)
+  on_device = ahead.device_bytes(sharding.place(mesh, params))
+  mesh = jax.sharding.AbstractMesh((1, 1, 1), axes)
+  in_all = ahead.device_bytes(sharding.place(mesh, params))
+  assert on_device < 0.27 * in_all
+
+
+def test_stacked_layers_are_sharded_as_the_layers_are():
+  P = jax.sharding.PartitionSpec
+  mesh = jax.sharding.AbstractMesh((1, 2, 2), ('data', 'fsdp', 'model'))
+  params = {'MlpBlock_0': {'Dense_0': {'kernel': jnp.zeros((6, 8, 8))}}}
+  (placed,) = jax.tree.leaves(sharding.place(mesh, params))
+  assert placed.sharding.spec == P(None, 'fsdp', 'model')
+
+
+def test_every_mesh_of_eight_devices_equals_one(image_folder, tmp_path):
+  result = run('tests.meshes', str(image_folder), str(tmp_path), devices=8)
+  assert result.returncode == 0, result.stderr
+  held = json.loads(result.stdout)
+  meshes.train(image_folder, tmp_path / 'one')
+
+  def metrics(name):
+    lines = (tmp_path / name / 'metrics.jsonl').read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+  for name in meshes.MESHES:
+    for a, b in zip(metrics(name), metrics('one'), strict=True):
+      assert a.keys() == b.keys()
+      for key in ('train_loss', 'grad_norm', 'accuracy_test', 'loss_test'):
+        if key in a:
+          assert a[key] == pytest.approx(b[key], rel=1e-5), (name, key)
+    got, want = (
+      checkpoint.load(tmp_path / n / 'artifact' / 'model.npz')
+      for n in (name, 'one')
+    )
+    jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want
+    )
+  # Biases and the like, half of a percent of a real model, are not split.
+  for kind in ('params', 'opt_state'):
+    data, fsdp, model = (held[name][kind] for name in meshes.MESHES)
+    assert fsdp < 0.56 * data
+    assert model < 0.42 * data
