@@ -1,4 +1,4 @@
-"""Trains a tiny model over meshes of eight devices, for test_train.py."""
+"""Trains a tiny model over meshes of eight devices, for test_sharding.py."""
 
 import importlib.util
 import json

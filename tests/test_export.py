@@ -88,6 +88,20 @@ def test_what_comes_out_wrong_is_not_written(tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
+def test_what_cannot_be_converted(tmp_path, monkeypatch):
+  jax2onnx = pytest.importorskip('jax2onnx')
+
+  def fail(*args, **kwargs):
+    raise AttributeError('no ClosedJaxpr\nmore')
+
+  monkeypatch.setattr(jax2onnx, 'to_onnx', fail)
+  weights = checkpoint.read(GOLDEN / 'vit_token.npz')
+  message = r'cannot convert .* \(AttributeError: no ClosedJaxpr\)'
+  with pytest.raises(errors.UserError, match=message):
+    export.export(weights, str(tmp_path / 'x.onnx'))
+  assert not list(tmp_path.iterdir())
+
+
 def test_mistakes_on_the_command_line(tmp_path):
   (tmp_path / 'x.stablehlo').write_text('old')
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')

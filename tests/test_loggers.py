@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 from conftest import tiny
 import pytest
@@ -57,7 +58,12 @@ def test_wandb_gets_numbers(offline):
   writer.close()
   run_id = json.loads((offline / 'run' / 'loggers.json').read_text())['wandb']
   [file] = (offline / 'wandb').glob(f'offline-run-*-{run_id}/run-*.wandb')
-  assert b'loss' in file.read_bytes()
+  # A process of its own writes, which may end after us.
+  for _ in range(600):
+    if b'loss' in file.read_bytes():
+      return
+    time.sleep(0.1)
+  pytest.fail('Nothing is written.')
 
 
 def test_a_service_that_fails_stops_no_run(tmp_path, monkeypatch):

@@ -209,7 +209,7 @@ def examine(checks: Sequence[Callable[[], Iterator[Finding]]]) -> int:
     except errors.UserError as e:  # What it says is what to do.
       findings = [Finding(_name(check), FAILED, str(e))]
     except Exception as e:  # Whatever it is, the other checks go on.
-      text = f'{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ""}'
+      text = f'{type(e).__name__}: {errors.first_line(e)}'
       advice = 'Report it, with all that is printed here.'
       findings = [Finding(_name(check), FAILED, text, advice)]
     for finding in findings:

@@ -11,6 +11,7 @@ is run once and compared with the model.
 """
 
 from collections.abc import Callable, Sequence
+from importlib import metadata
 import json
 import logging
 import os
@@ -129,13 +130,20 @@ def _write_onnx(
     ) from e
   # It warns of each symbolic dimension.
   logging.getLogger('onnx_ir').setLevel(logging.ERROR)
-  model = jax2onnx.to_onnx(
-    function,
-    [('batch', *weights.image_shape)],
-    model_name='vit_jax',
-    input_names=['pixels'],
-    output_names=['logits' if weights.class_names else 'features'],
-  )
+  try:
+    model = jax2onnx.to_onnx(
+      function,
+      [('batch', *weights.image_shape)],
+      model_name='vit_jax',
+      input_names=['pixels'],
+      output_names=['logits' if weights.class_names else 'features'],
+    )
+  except Exception as e:  # It reads JAX's internals, which change.
+    raise errors.UserError(
+      f'jax2onnx {metadata.version("jax2onnx")} cannot convert this model with'
+      f' jax {jax.__version__} ({type(e).__name__}: {errors.first_line(e)}).'
+      f' Nothing was written. Try a .stablehlo, or an older jax.'
+    ) from e
   notes = {
     'labels': json.dumps(list(weights.class_names)),
     'image_shape': json.dumps(weights.image_shape),

@@ -82,7 +82,7 @@ def _or_variable(value: int | None, name: str) -> int | None:
 
 
 def _first_line(error: Exception) -> str:
-  line = str(error).strip().split('\n')[0]
+  line = errors.first_line(error)
   return line if line.endswith('.') else f'{line}.'
 
 

@@ -149,7 +149,7 @@ def make(
     except errors.UserError:
       raise
     except Exception as e:  # Each service has its own.
-      reason = str(e).strip().split('\n')[0]
+      reason = errors.first_line(e)
       raise errors.UserError(
         f'config.loggers has {name!r}, which cannot start: {reason}'
       ) from e

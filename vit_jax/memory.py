@@ -34,7 +34,7 @@ def advice(config: ml_collections.ConfigDict) -> Iterator[None]:
       raise
     mesh = sharding.make_mesh(**config.mesh)
     settings = smaller(config, mesh.shape, jax.default_backend())
-    reason = str(e).split('\n')[0].removeprefix('RESOURCE_EXHAUSTED: ')
+    reason = errors.first_line(e).removeprefix('RESOURCE_EXHAUSTED: ')
     raise errors.UserError(
       f'Out of memory with a batch of {config.batch} in {config.accum_steps}'
       f' parts on {mesh.size} devices ({reason[:200]}). Try'

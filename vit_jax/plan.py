@@ -73,7 +73,7 @@ def devices(
       raise errors.UserError(
         "--topology needs libtpu: pip install --editable '.[plan]'."
       ) from e
-    reason = str(e).split('\n')[0]
+    reason = errors.first_line(e)
     raise errors.UserError(
       f'--topology={topology} is not known: {reason}. Try v5e:16x16, v5p:8x8x8'
       f' or v6e:4x4.'

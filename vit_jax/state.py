@@ -107,7 +107,7 @@ class Saver:
     try:
       yield
     except (OSError, ValueError) as e:
-      text = str(e).strip().split('\n')[0]
+      text = errors.first_line(e)
       reason = _FULL if _FULL in str(e) else text
       raise errors.UserError(
         f'A checkpoint cannot be written to {self._directory}: {reason}. The'
@@ -159,9 +159,8 @@ class Saver:
     try:
       yield
     except (ValueError, TypeError, KeyError, OSError) as e:
-      first_line = str(e).strip().split('\n')[0]
       raise errors.UserError(
-        f'{self._directory / str(step)} does not fit this config: {first_line}'
+        f'{self._directory / str(step)} does not fit this config: {errors.first_line(e)}'
         f' Use the config it was made with, or another --workdir.'
       ) from e
     logging.info('Restored step %d from %s.', step, self._directory)

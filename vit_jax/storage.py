@@ -41,7 +41,7 @@ def make_workdir(workdir: str) -> Path:
     probe.write_text('')
     probe.unlink()
   except Exception as e:  # Each library of a storage has its own.
-    text = str(e).strip().split('\n')[0]
+    text = errors.first_line(e)
     reason = getattr(e, 'strerror', None) or f'{type(e).__name__}: {text}'
     if isinstance(e, ImportError):
       reason = f"{text}; try pip install -e '.[gcs]'"

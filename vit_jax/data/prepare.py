@@ -42,7 +42,7 @@ def prepare(
       f" '.[prepare]'"
     ) from e
   except (tfds.core.DatasetNotFoundError, OSError) as e:
-    reason = str(e).strip().splitlines()[0]  # TFDS adds its whole catalogue.
+    reason = errors.first_line(e)  # TFDS adds its whole catalogue.
     raise errors.UserError(f'{dataset} cannot be prepared: {reason}') from e
   return str(builder.data_path)
 

@@ -48,7 +48,7 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
   try:
     params = blocks.unstack(_restore_params(step.resolve() / 'default'))
   except (OSError, ValueError, KeyError, TypeError) as e:
-    reason = str(e).strip().split('\n')[0]
+    reason = errors.first_line(e)
     raise errors.UserError(f'{step} is no whole checkpoint: {reason}') from e
   labels = workdir / 'labels.txt'
   class_names = weights_lib.numbered_classes(params)

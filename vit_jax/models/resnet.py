@@ -22,7 +22,8 @@ def weight_standardize(
   """Gives each output channel of a kernel mean 0 and deviation 1."""
   axes = tuple(range(kernel.ndim - 1))
   kernel = kernel - jnp.mean(kernel, axes)
-  return kernel / (jnp.std(kernel, axes) + epsilon)
+  deviation = jnp.sqrt(jnp.mean(jnp.square(kernel), axes))
+  return kernel / (deviation + epsilon)
 
 
 class StdConv(nn.Module):
