@@ -71,7 +71,8 @@ def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
 @functools.cache
 def _silence() -> None:
   """Keeps OpenCV from printing what it raises, or returns, besides."""
-  cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+  logs = getattr(cv2.utils, 'logging', cv2)  # It moved in OpenCV 5.
+  logs.setLogLevel(0)
 
 
 def _size(data: bytes) -> tuple[int, int]:
