@@ -1,6 +1,7 @@
 """The doctor sees what is wrong, says what to do, and looks on."""
 
 import functools
+import importlib.metadata
 
 from conftest import REPOSITORY
 from conftest import run
@@ -51,6 +52,16 @@ def test_versions_that_are_not_tested(monkeypatch):
   assert packages.status == doctor.WARNING
   assert 'jax 0.4.1 (tested: <0.13,>=0.10)' in packages.text
   assert 'optax missing' in packages.text
+
+
+def test_a_package_that_is_not_installed(monkeypatch):
+  def missing(name):
+    raise importlib.metadata.PackageNotFoundError(name)
+
+  monkeypatch.setattr(importlib.metadata, 'metadata', missing)
+  [finding] = doctor.check_versions()
+  assert finding.status == doctor.WARNING
+  assert 'not installed' in finding.text
 
 
 def test_tested_versions_are_those_of_setup():

@@ -58,7 +58,12 @@ class Finding:
 def check_versions() -> Iterator[Finding]:
   """Compares Python and packages with the versions that are tested."""
   python = platform.python_version()
-  requires = importlib.metadata.metadata('vit_jax')['Requires-Python']
+  try:
+    requires = importlib.metadata.metadata('vit_jax')['Requires-Python']
+  except importlib.metadata.PackageNotFoundError:
+    text = f'vit_jax is in {pathlib.Path(__file__).parent}, but not installed'
+    yield Finding('packages', WARNING, text, 'pip install --editable .')
+    return
   yield Finding('Python', OK, f'{python}, tested: {requires}')
   wrong = []
   for name, tested in environment.tested().items():
