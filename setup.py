@@ -69,6 +69,9 @@ setuptools.setup(
   long_description=(_ROOT / 'README.md').read_text(encoding='utf-8'),
   long_description_content_type='text/markdown',
   license='Apache-2.0',
+  # Says that packages lie here: what is installed to be edited is then found by its
+  # path, also beside a clone whose folder is named as the package.
+  package_dir={'': '.'},
   packages=setuptools.find_packages(include=['vit_jax', 'vit_jax.*']),
   package_data={'vit_jax': ['registry.toml', 'report.html.jinja']},
   entry_points={'console_scripts': ['vit-jax = vit_jax.command:main']},

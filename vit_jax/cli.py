@@ -89,15 +89,50 @@ REFUSALS = (
 
 def _parse_flags(argv: Sequence[str]) -> list[str]:
   try:
-    return flags.FLAGS(argv)
+    rest = flags.FLAGS(argv)
+    if 'config' in flags.FLAGS:  # Of a missing file it tells when it is used.
+      getattr(flags.FLAGS.config, 'trainer', None)
+    return rest
+  except SyntaxError as e:
+    reason = f'{e.filename}:{e.lineno} is no Python, as run files are: {e.msg}'
   except REFUSALS as e:
-    reason = str(e.args[0] if e.args else e).strip().replace('\n', ' ')
-    last = traceback.extract_tb(e.__traceback__)[-1]
-    if 'site-packages' not in last.filename:  # Of a run file, say where.
-      reason += f' ({last.filename}:{last.lineno})'
-    sys.exit(f'{program()}: {reason}')
+    reason = _refusal(e)
   except flags.Error as e:
-    sys.exit(f'{program()}: {e}')
+    reason = str(e) if _PARSING not in str(e) else _refusal(_of_run_file(e))
+  sys.exit(f'{program()}: {reason}')
+
+
+_PARSING = 'Error whilst parsing config file'  # And a trace, by ml_collections.
+
+
+def _of_run_file(error: BaseException | None) -> BaseException:
+  """Returns what a run file raised, of which others made what they raised."""
+  while _PARSING in str(error):
+    error = error.__context__
+  return error
+
+
+def _refusal(error: BaseException) -> str:
+  """Returns why a run file, or a setting, is not taken, in one line."""
+  if 'Configuration is not available' in str(error):
+    lines = str(error.__cause__).strip().splitlines()
+    return f'--config cannot be read: {lines[-1].strip()}'
+  trace = error.__traceback__
+  while error.args and isinstance(error.args[0], BaseException):
+    error = error.args[0]  # ml_collections wraps what says which name is meant.
+  reason = str(error.args[0] if error.args else error).strip()
+  reason = reason.replace('\n', ' ')
+  if isinstance(error, KeyError):
+    reason = f'there is no {reason}'
+  if reason.startswith('get_config()'):
+    return (
+      f'--config: {reason}. It stands after a colon, --config=FILE.py:ARGUMENT;'
+      f' the first lines of the file say what it is.'
+    )
+  last = traceback.extract_tb(trace)[-1]
+  if 'site-packages' not in last.filename:  # Of a run file, say where.
+    reason += f' ({last.filename}:{last.lineno})'
+  return reason
 
 
 def _report(*error: Any) -> None:
