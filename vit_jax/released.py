@@ -116,7 +116,7 @@ def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
   if not entry.sources:
     raise errors.UserError(
       f'{path} is missing. It comes with the repository, in checkpoints/: run'
-      f' from there, or give that folder with --config.pretrained_dir.'
+      f' from there, or give the path of the file.'
     )
   return download_first(entry.sources, path)
 
@@ -140,9 +140,9 @@ def download_first(sources: list[str], path: pathlib.Path) -> pathlib.Path:
       reasons.append(str(e))
   raise errors.UserError(
     f'{path} is missing and could not be downloaded. {" ".join(reasons)} Fetch'
-    f' it where there is internet and put it at {path.resolve()}; another'
-    f' folder or bucket is set by --config.pretrained_dir, another file by'
-    f' --config.pretrained.'
+    f' it where there is internet and put it at {path.resolve()}, or give the path'
+    f' of a file instead of the name. Training looks in another folder or bucket'
+    f' with --config.pretrained_dir.'
   )
 
 

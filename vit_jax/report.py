@@ -145,6 +145,8 @@ def _predictions(
   """Returns what the page tells of test images; nothing if there are none."""
   if weights is None or source is None or weights.vocabulary:
     return {}
+  if weights_lib.has_zero_head(weights.params):  # It never learned anything.
+    return {}
   predictor = predictor_lib.Predictor(
     weights, batch_size=batch_size, on_bad_image='skip'
   )
