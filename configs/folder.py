@@ -5,6 +5,7 @@ python -m vit_jax.main --config=configs/folder.py:b16,/path/to/data \
 
 Instead of b16: any name that `python -m vit_jax.models_list` prints, or the path
 of weights of transformers, timm or another run, which tell what they are of.
+Images are 384 px, as in the paper; --config.pp.crop=224 is quicker.
 
 The folder looks like {train,test}/<class>/<image>. A folder that has no test
 images gives some of its own: --config.pp.train='train[:90%]' and
@@ -25,7 +26,7 @@ def get_config(model_folder: str) -> ml_collections.ConfigDict:
   model, folder = model_folder.split(',', 1)
   config = common.with_dataset(common.get_config(), folder)
   config = common.with_model(config, model)
-  config.pp.crop = 384
+  config.pp.crop = 32 if config.pretrained == 'ViT-Mini_4' else 384
   config.total_steps = 500
   config.warmup_steps = 100
   return config

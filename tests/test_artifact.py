@@ -33,6 +33,8 @@ def test_labels_of_any_text_survive(tmp_path):
   weights = weights_lib.dataclasses.replace(weights, class_names=ODD_NAMES)
   artifact.save(tmp_path / 'artifact', weights)
   assert artifact.load(tmp_path / 'artifact').class_names == ODD_NAMES
+  modes = {p.stat().st_mode for p in (tmp_path / 'artifact').iterdir()}
+  assert len(modes) == 1  # Whoever may read one file may read the others.
   # The weights alone find what stands beside them.
   got = checkpoint.read(tmp_path / 'artifact' / 'model.npz')
   assert got.class_names == ODD_NAMES

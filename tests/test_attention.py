@@ -132,6 +132,7 @@ def test_names_of_files():
   stems = [attention._stem(n) for n in ('a/b.c.jpg', 'x/b c.png', '-', '..')]
   assert stems == ['b.c', 'b_c', '-', 'image']
   assert attention._unique(['a', 'b', 'a']) == ['a', 'b', 'a_2']
+  assert attention._unique(['a', 'a', 'a_2']) == ['a', 'a_2', 'a_2_2']
 
 
 def test_the_command_line(tmp_path):

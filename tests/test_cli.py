@@ -1,11 +1,15 @@
 """Mistakes in --config, each of which gives one line."""
 
+import sys
+
 from absl import flags
 from conftest import REPOSITORY
+from conftest import start_command
 from ml_collections import config_flags
 import pytest
 
 from vit_jax import cli
+from vit_jax import errors
 
 RUN_FILES = {
   'raises.py': "def get_config(x):\n  raise ValueError('wants this,\\nnot that')",
@@ -14,6 +18,32 @@ RUN_FILES = {
   'takes_none.py': 'def get_config():\n  return None',
   'takes_one.py': 'def get_config(model_folder):\n  return None',
 }
+
+
+def test_words_and_required_flags(monkeypatch):
+  with pytest.raises(errors.UserError, match="'extra' is no flag"):
+    cli.refuse_words(['main.py', 'extra'])
+  values = flags.FlagValues()
+  for name in ('workdir', 'output'):
+    flags.DEFINE_string(name, None, '', required=True, flag_values=values)
+  monkeypatch.setattr(flags, 'FLAGS', values)
+  with pytest.raises(SystemExit) as error:
+    cli._parse_flags(['main.py'])
+  for name in ('workdir', 'output'):
+    assert f' --{name} must be given.' in error.value.code
+  assert '\n' not in error.value.code
+
+
+def test_a_reader_that_has_had_enough():
+  process = start_command(
+    'bash',
+    '-c',
+    f'set -o pipefail; {sys.executable} -m vit_jax.models_list | head -1',
+  )
+  out, err = process.communicate(timeout=300)
+  assert len(out.splitlines()) == 1
+  assert not err
+  assert process.returncode in (0, 141)  # Where all was written before.
 
 
 @pytest.mark.parametrize(
@@ -25,13 +55,16 @@ RUN_FILES = {
     ),
     ('.', 'cannot be read: .*Is a directory'),
     ('raises.py:x', r'wants this, not that \(.*raises.py:2\)'),
-    ('looks_up.py', r'there is no a_name \(.*looks_up.py:2\)'),
+    ('looks_up.py', r'a_name \(.*looks_up.py:2\)'),
     ('syntax.py', 'syntax.py:1 is no Python'),
     ('takes_none.py:x', r'takes 0 .*--config=FILE.py:ARGUMENT'),
     ('takes_one.py', "'model_folder'.*--config=FILE.py:ARGUMENT"),
     ('configs/folder.py:b16', 'folder.py needs a model and a folder'),
     ('configs/folder.py:b61,/x', "no model 'b61'"),
-    ('configs/digits.py --config.bas_lr=1', 'no .bas_lr.*mean "base_lr"'),
+    (
+      'configs/digits.py --config.bas_lr=1',
+      'no setting .bas_lr.*mean "base_lr"',
+    ),
   ],
 )
 def test_a_wrong_run_file(value, message, tmp_path, monkeypatch):

@@ -169,7 +169,7 @@ def test_the_command_line(tmp_path):
     'vit_jax.evaluate',
     f'--artifact={tmp_path}/artifact',
     '--dataset=digits',
-    f'--output={tmp_path}/out.json',
+    f'--output={tmp_path}/new/out.json',
   )
   golden = checkpoint.read(GOLDEN / 'vit_token.npz')
   model = {**golden.model, 'patches': {'size': (4, 4)}}
@@ -189,7 +189,7 @@ def test_the_command_line(tmp_path):
   result = run(*args, '--probes=knn,5shot')
   assert result.returncode == 0, result.stderr
   short = json.loads(result.stdout)
-  whole = json.loads((tmp_path / 'out.json').read_text())
+  whole = json.loads((tmp_path / 'new' / 'out.json').read_text())
   assert set(short) < set(whole)
   assert whole['examples'] == 360
   assert np.array(whole['confusion'])[:, 2].sum() == 360

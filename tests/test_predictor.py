@@ -70,6 +70,7 @@ def test_all_ways_to_give_an_image_agree(token, tmp_path, monkeypatch):
     buffer = io.BytesIO((tmp_path / 'x.png').read_bytes())
 
   monkeypatch.setattr(sys, 'stdin', Standard)
+  inputs._read_stdin.cache_clear()
   images = [
     name,
     tmp_path / 'y.png',
@@ -77,6 +78,7 @@ def test_all_ways_to_give_an_image_agree(token, tmp_path, monkeypatch):
     bgra[..., [2, 1, 0, 3]],
     PIL.Image.fromarray(image),
     '-',
+    '-',  # Which is read once.
   ]
 
   def rows(images):

@@ -1,5 +1,6 @@
 """The page that a run leaves: whole, on its own, and safe to open."""
 
+import dataclasses
 import html.parser
 import json
 import re
@@ -9,11 +10,15 @@ import subprocess
 from conftest import make_image_folder
 from conftest import run
 from conftest import tiny
+import jax
+import numpy as np
 import pytest
 
+from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import report
 from vit_jax import train
+from vit_jax.data import sources
 
 NASTY = '<img src=x onerror=alert(1)> & "red"'
 
@@ -124,6 +129,14 @@ def test_of_a_run_that_goes_on(workdir, tmp_path):
   found = Page(report.of_workdir(str(tmp_path / 'run')).read_text())
   assert 'curves' in found.ids
   assert not found.ids & {'predictions', 'model'}
+
+
+def test_of_a_head_that_has_learned_nothing(workdir):
+  weights = checkpoint.read(workdir / 'artifact')
+  head = jax.tree.map(np.zeros_like, weights.params['head'])
+  weights = dataclasses.replace(weights, params=weights.params | {'head': head})
+  source = sources.get_source('digits', 'test')  # It is not looked at.
+  assert not report._predictions(weights, source, batch_size=8)
 
 
 def test_of_images_and_texts(lit_run):

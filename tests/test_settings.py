@@ -105,6 +105,14 @@ def test_augmentation_is_built():
   assert data.preprocess.color_jitter == (0.1, 0.1, 0.1, 0.0)
 
 
+def test_stages_are_dicts_of_settings():
+  for stages in ((2,), ({'batch': 8},)):
+    config = digits().unlock()
+    config.stages = stages
+    with pytest.raises(errors.UserError, match='config.stages'):
+      validate.validate(config)
+
+
 def test_every_setting_is_read():
   reads = set()
   for path in (REPOSITORY / 'vit_jax').rglob('*.py'):

@@ -114,6 +114,13 @@ def test_an_empty_folder(tmp_path):
     sources.get_source(str(tmp_path), 'train')
 
 
+def test_a_folder_without_images_is_no_class(image_folder, caplog):
+  (image_folder / 'train' / 'zebra').mkdir()
+  source = sources.get_source(str(image_folder), 'train')
+  assert source.class_names == ['blue', 'green', 'red']
+  assert f'no classes: {image_folder}/train/zebra' in caplog.text
+
+
 def test_a_class_missing_from_one_split(image_folder):
   shutil.rmtree(image_folder / 'test' / 'green')
   with pytest.raises(errors.UserError, match='test has no .* 3 classes: green'):

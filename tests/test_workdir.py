@@ -200,6 +200,11 @@ def test_a_clock_that_goes_backwards_changes_nothing(
   np.testing.assert_array_equal(got['head']['kernel'], want['head']['kernel'])
 
 
+def test_settings_that_changed_are_named():
+  before, now = {'a': {'b': 1, 'c': 2}, 'd': 3}, {'a': {'b': 1, 'c': 4}, 'd': 3}
+  assert workdir_lib.changed(before, now) == ['a.c was 2, is 4']
+
+
 def test_fingerprints_of_arrays_and_names():
   digits = sources.get_source('digits', 'train')
   same = sources.get_source('digits', 'train')

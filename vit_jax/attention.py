@@ -15,6 +15,7 @@ shown, of others the mean over all tokens.
 """
 
 from collections.abc import Iterator, Sequence
+import itertools
 import pathlib
 import re
 from typing import Any
@@ -188,11 +189,13 @@ def _stem(name: str) -> str:
 
 def _unique(stems: Sequence[str]) -> list[str]:
   """Returns names of which no two are the same."""
-  taken: dict[str, int] = {}
-  unique = []
+  unique: list[str] = []
   for stem in stems:
-    taken[stem] = taken.get(stem, 0) + 1
-    unique.append(stem if taken[stem] == 1 else f'{stem}_{taken[stem]}')
+    others = (f'{stem}_{n}' for n in itertools.count(2))
+    name = stem
+    while name in unique:
+      name = next(others)
+    unique.append(name)
   return unique
 
 

@@ -51,6 +51,10 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
       f'{folder} was recorded without its model. {result["command"]} trains it.'
     )
   config['dataset'] = dataset or config['dataset']
+  if not dataset and '/' in result['dataset']:
+    raise errors.UserError(
+      f'{folder} is of the folder {result["dataset"]}: give it by --dataset.'
+    )
   weights = artifact.load(folder / record_result.MODEL)
   now = _evaluate(ml_collections.ConfigDict(config), weights)
   rows = ['| metric | recorded | now |', '| --- | --- | --- |']

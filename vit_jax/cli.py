@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import logging as python_logging
+import os
 import pathlib
 import re
 import sys
@@ -15,7 +16,8 @@ from absl import logging
 from vit_jax import compilation_cache
 from vit_jax import errors
 
-_INTERRUPTED = 130  # As shells have it: 128 and the number of the signal.
+# As shells have it: 128 and the number of the signal.
+_INTERRUPTED, _BROKEN_PIPE = 130, 141
 
 
 def run(main: Callable[[Sequence[str]], None]) -> None:
@@ -31,6 +33,9 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
     except errors.UserError as e:
       logging.debug('Details:', exc_info=True)
       sys.exit(f'{program()}: {e}')
+    except BrokenPipeError:  # `| head` has had enough, and wants no complaint.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+      sys.exit(_BROKEN_PIPE)
     except KeyboardInterrupt:
       print(f'{program()}: interrupted.', file=sys.stderr)
       sys.exit(_INTERRUPTED)
@@ -42,7 +47,24 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
   sys.warnoptions.append('ignore::UserWarning:multiprocessing.resource_tracker')
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().python_handler.addFilter(_is_ours)
+  _show_in_help()
   app.run(guarded, flags_parser=_parse_flags)
+
+
+def refuse_words(argv: Sequence[str]) -> None:
+  """Raises `errors.UserError` at arguments of a command that takes flags alone."""
+  if len(argv) > 1:
+    raise errors.UserError(
+      f'{argv[1]!r} is no flag: flags begin with --, settings with --config.'
+    )
+
+
+def _show_in_help() -> None:
+  """Makes `--help` list flags that modules of ours define for the command."""
+  for module, defined in flags.FLAGS.flags_by_module_dict().items():
+    if module.startswith('vit_jax.'):
+      for flag in defined:
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
 def define_image_size() -> None:
@@ -99,6 +121,11 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     reason = _refusal(e)
   except flags.Error as e:
     reason = str(e) if _PARSING not in str(e) else _refusal(_of_run_file(e))
+    reason = re.sub(
+      r'.*Flag (\S+) must have a value other than None\.',
+      r'\1 must be given.',
+      reason,
+    ).replace('\n', ' ')
   sys.exit(f'{program()}: {reason}')
 
 
@@ -122,8 +149,6 @@ def _refusal(error: BaseException) -> str:
     error = error.args[0]  # ml_collections wraps what says which name is meant.
   reason = str(error.args[0] if error.args else error).strip()
   reason = reason.replace('\n', ' ')
-  if isinstance(error, KeyError):
-    reason = f'there is no {reason}'
   if reason.startswith('get_config()'):
     return (
       f'--config: {reason}. It stands after a colon, --config=FILE.py:ARGUMENT;'
@@ -131,7 +156,9 @@ def _refusal(error: BaseException) -> str:
     )
   last = traceback.extract_tb(trace)[-1]
   if 'site-packages' not in last.filename:  # Of a run file, say where.
-    reason += f' ({last.filename}:{last.lineno})'
+    return f'{reason} ({last.filename}:{last.lineno})'
+  if isinstance(error, KeyError):
+    return f'there is no setting {reason}. See vit_jax/configs/common.py.'
   return reason
 
 

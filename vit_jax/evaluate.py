@@ -205,15 +205,16 @@ def main(argv: Sequence[str]) -> None:
       options.dataset, options.train_split, data_dir=options.tfds_data_dir
     )
     result |= probe(predictor, options.probes, train, source)
+  short = {k: v for k, v in result.items() if k not in _PRINTED_NOT}
+  print(json.dumps(short, indent=2))
   if options.output:
     path = pathlib.Path(options.output)
     try:
+      path.parent.mkdir(parents=True, exist_ok=True)
       files.write_json(result, path)
     except OSError as e:
       raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e
     logging.info('Everything is in %s.', path)
-  short = {k: v for k, v in result.items() if k not in _PRINTED_NOT}
-  print(json.dumps(short, indent=2))
 
 
 if __name__ == '__main__':

@@ -190,6 +190,11 @@ def evaluate(
   metrics = {'step': int(state.step), **of_state(eval_fn, state)}
   if jax.process_index() == 0:
     text = json.dumps(metrics, indent=2)
-    (folder / 'evaluation.json').write_text(text + '\n')
     print(text)
+    try:
+      (folder / 'evaluation.json').write_text(text + '\n')
+    except OSError as e:
+      raise errors.UserError(
+        f'{folder}/evaluation.json cannot be written: {e.strerror}.'
+      ) from e
   return metrics

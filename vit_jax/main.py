@@ -109,7 +109,7 @@ def run(trainers: Mapping[tuple[str, bool], Any] = TRAINERS) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
+  cli.refuse_words(argv)
   run()
 
 

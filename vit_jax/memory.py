@@ -38,8 +38,8 @@ def advice(config: ml_collections.ConfigDict) -> Iterator[None]:
     raise errors.UserError(
       f'Out of memory with a batch of {config.batch} in {config.accum_steps}'
       f' parts on {mesh.size} devices ({reason[:200]}). Try'
-      f' {" or ".join(f"--config.{setting}" for setting in settings)}; if it was'
-      f' an evaluation, a smaller --config.batch_eval. What fits, python -m'
+      f' {" or ".join(f"--config.{setting}" for setting in settings)} or a'
+      f' smaller --config.pp.crop than {config.pp.crop}; if it was an evaluation, a smaller --config.batch_eval. What fits, python -m'
       f' vit_jax.plan with the same --config says.'
     ) from e
 

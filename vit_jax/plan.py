@@ -161,7 +161,7 @@ def plan(
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
+  cli.refuse_words(argv)
   options = flags.FLAGS
   config = options.config
   validate.validate(config)

@@ -111,7 +111,7 @@ def _write_small(
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
+  cli.refuse_words(argv)
   options = flags.FLAGS
   how = {
     name: options[name].value

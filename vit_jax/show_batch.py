@@ -133,7 +133,7 @@ def _fit(text: str, width: int) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
+  cli.refuse_words(argv)
   options = flags.FLAGS
   images, captions = load_batch(options.config, options.num, test=options.test)
   sheet = contact_sheet(images, captions)

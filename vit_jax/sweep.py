@@ -148,7 +148,7 @@ def _run(config: ml_collections.ConfigDict, workdir: pathlib.Path) -> float:
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
+  cli.refuse_words(argv)
   main_lib.run({('sweep', False): sweep})
 
 

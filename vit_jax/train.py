@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import runpy
 from typing import Any
 
 from absl import logging
@@ -37,6 +38,7 @@ from vit_jax.configs import arguments
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
+from vit_jax.data import sources
 from vit_jax.interop import files
 from vit_jax.models import blocks
 
@@ -134,6 +136,8 @@ def _train(
   # Fails now, not at the first evaluation, where a batch cannot be split.
   for batch_size in (config.batch // config.accum_steps, config.batch_eval):
     sharding.data_shard(mesh, batch_size)
+  if 'text_model' not in (config.model or {}):
+    sources.require_folder(config.dataset)  # Before weights are downloaded.
   saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
   resumed = saver.latest_step is not None
   config, weights = defaults.fill(config, workdir, mesh, resumed=resumed)
@@ -206,7 +210,19 @@ def _describe(config, task, workdir, first_step) -> None:
   files.write_json(environment.describe(), path.with_name(environment.FILE))
   text = config.to_json_best_effort(indent=2) + '\n'
   if first_step and path.exists() and path.read_text() != text:
-    logging.warning('The config differs from that of the run so far.')
+    logging.warning(
+      'The config differs from that of the run so far: %s.',
+      ', '.join(workdir_lib.changed(files.read_json(path), _plain(config))),
+    )
+  if first_step >= config.total_steps:
+    logging.warning('The run has ended: of %d steps none is left.', first_step)
+  elif config.warmup_steps >= config.total_steps and not config.stages:
+    logging.warning(
+      'config.warmup_steps, %d, leave nothing of %d steps: the learning rate'
+      ' will not reach config.base_lr.',
+      config.warmup_steps,
+      config.total_steps,
+    )
   path.write_text(text, encoding='utf-8')
   files.write_lines(task.data.class_names, path.with_name(artifact.LABELS))
 
@@ -286,3 +302,7 @@ def _weights(config, task, params, info) -> weights_lib.Weights:
     info=json.loads(json.dumps(info)),
     vocabulary=task.vocabulary,
   )
+
+
+if __name__ == '__main__':  # As the command is called elsewhere.
+  runpy.run_module('vit_jax.main', run_name='__main__', alter_sys=True)

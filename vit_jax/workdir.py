@@ -1,12 +1,14 @@
 """What guards the workdir of a run: one run at a time, on the data it began with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import contextlib
 import hashlib
 import os
+from typing import Any
 
 from absl import logging
 import filelock
+import flax.traverse_util
 import jax
 import numpy as np
 
@@ -54,6 +56,18 @@ def guarded(workdir: str) -> Iterator[None]:
       lock.release()
 
 
+def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+  """Returns the settings that are not the same, with both values."""
+  old, new = (
+    flax.traverse_util.flatten_dict(dict(x), sep='.') for x in (before, now)
+  )
+  return [
+    f'{name} was {old.get(name)!r}, is {new.get(name)!r}'
+    for name in sorted(old.keys() | new.keys())
+    if old.get(name) != new.get(name)
+  ]
+
+
 def check_data(
   workdir: str, splits: dict[str, sources.Source], *, resumed: bool
 ) -> None:
@@ -77,8 +91,9 @@ def check_data(
       raise errors.UserError(
         f'The data of {name} has changed since this run began:'
         f' {before[name]["images"]} images then, {now[name]["images"]} now'
-        f' ({before[name]["sha256"][:8]}, {now[name]["sha256"][:8]}). Put back'
-        f' what was there, or delete {path} to go on with what is.'
+        f' ({before[name]["sha256"][:8]}, {now[name]["sha256"][:8]}). Give'
+        f' another --workdir, or put back what was there; to go on with what is,'
+        f' delete {path}.'
       )
   files.write_json(now, path)
 

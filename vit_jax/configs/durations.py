@@ -1,6 +1,7 @@
 """How long a run and its stages take: in steps, or in epochs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import ml_collections
 
@@ -43,7 +44,7 @@ def has_epochs(config: ml_collections.ConfigDict) -> bool:
   """Whether a duration is given in epochs."""
   names = EPOCHS.values()
   return any(config[name] is not None for name in names) or any(
-    name in stage for stage in config.stages for name in names
+    name in stage for stage in _stages(config) for name in names
   )
 
 
@@ -63,6 +64,17 @@ def steps_first(
   return config.lock()
 
 
+def _stages(config: ml_collections.ConfigDict) -> Sequence[Any]:
+  if not isinstance(config.stages, tuple | list) or not all(
+    hasattr(changes, 'keys') for changes in config.stages
+  ):
+    raise errors.UserError(
+      f'config.stages is {config.stages!r}, must be a tuple of dicts of settings,'
+      f" ({{'total_steps': 100, 'base_lr': 0.1}},) say."
+    )
+  return config.stages
+
+
 def split(
   config: ml_collections.ConfigDict,
 ) -> list[ml_collections.ConfigDict]:
@@ -74,7 +86,7 @@ def split(
   if not config.stages:
     return [config]
   stages = []
-  for number, changes in enumerate(config.stages, start=1):
+  for number, changes in enumerate(_stages(config), start=1):
     unknown = sorted(set(changes) - set(STAGE_SETTINGS))
     if unknown:
       raise errors.UserError(

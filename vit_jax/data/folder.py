@@ -7,6 +7,7 @@ import pathlib
 import re
 from typing import Any
 
+from absl import logging
 import numpy as np
 
 from vit_jax import errors
@@ -104,11 +105,17 @@ def with_test(splits: dict[str, Any], split: str) -> tuple[dict[str, Any], str]:
 
 def _class_folders(folder: pathlib.Path) -> dict[str, list[str]]:
   """Returns {class: files}, those of nested folders included."""
-  classes = {}
+  classes, empty = {}, []
   for entry in os.scandir(folder):
-    is_class = entry.is_dir() and not entry.name.startswith('.')
-    if is_class and (files := image_files(entry.path)):
+    if not entry.is_dir() or entry.name.startswith('.'):
+      continue
+    if files := image_files(entry.path):
       classes[entry.name] = files
+    else:
+      empty.append(entry.path)
+  if classes and empty:
+    text = ', '.join(sorted(empty)[:5])
+    logging.warning('Folders without images are no classes: %s.', text)
   return classes
 
 

@@ -1,6 +1,7 @@
 """Images as people name or hold them: files, folders, addresses, arrays."""
 
 from collections.abc import Sequence
+import functools
 import glob
 import os
 import sys
@@ -90,10 +91,16 @@ def read(name: str) -> bytes:
     errors.UserError: if it is an address that cannot.
   """
   if name == STDIN:
-    return sys.stdin.buffer.read(_MAX_BYTES)
+    return _read_stdin()
   if download.is_url(name):
     return download.read(name, _MAX_BYTES)
   return folder.read_bytes(name)
+
+
+@functools.cache
+def _read_stdin() -> bytes:
+  """Reads what can be read only once, for all who look at it."""
+  return sys.stdin.buffer.read(_MAX_BYTES)
 
 
 def _as_array(image: Any, channels: int, name: str) -> np.ndarray:

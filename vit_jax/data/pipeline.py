@@ -113,8 +113,9 @@ class Decoded:
       name = getattr(e, 'filename', None) or name
       if self.on_bad_image == 'raise':
         raise errors.UserError(
-          f'{name} cannot be decoded: {e}. Mend or delete it, or leave such'
-          f' files out with on_bad_image=skip.'
+          f'{name} cannot be decoded: {str(e).rstrip(".")}. Mend or delete it, or'
+          f' leave such files out with --on_bad_image=skip, in training with'
+          f' --config.on_bad_image=skip.'
         ) from e
       if name not in self.skipped:
         self.skipped.add(name)

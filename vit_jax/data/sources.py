@@ -125,12 +125,19 @@ def get_source(
     return _array_source(*cifar.load(dataset, root), split, dataset)
   if os.path.isdir(dataset):
     return folder.open_folder(pathlib.Path(dataset), split)
+  require_folder(dataset)
+  return _tfds_source(dataset, split, root)
+
+
+def require_folder(dataset: str) -> None:
+  """Raises `errors.UserError` at the path of a folder that is not there."""
+  if os.path.isdir(dataset):
+    return
   if not dataset or dataset.startswith((os.sep, '.', '~')):
     raise errors.UserError(
       f'config.dataset is {dataset!r}, which is no folder here. Give a folder'
       f' with train/<class>/<image> and test/<class>/<image>, or a name.'
     )
-  return _tfds_source(dataset, split, root)
 
 
 def _array_source(

@@ -26,7 +26,8 @@ def parse_split(
       f'Split {split!r} of {dataset} cannot be read. There are'
       f' {", ".join(f"{k} ({n} images)" for k, n in sizes.items())}; slices'
       f" look like 'train[:98%]' or 'train[100:200]+test'. Without test images,"
-      f" take some of training: pp.train='train[:90%]', pp.test='train[90%:]'."
+      f" take some of training: --config.pp.train='train[:90%]'"
+      f" --config.pp.test='train[90%:]'."
     ) from e
   ranges = [
     (p.splitname, p.from_ or 0, sizes[p.splitname] if p.to is None else p.to)

@@ -182,12 +182,12 @@ def write_safetensors(
   arrays: Mapping[str, Any], path: os.PathLike | str
 ) -> None:
   """Writes float32 arrays as PyTorch's libraries expect them."""
-  arrays = {
-    name: np.ascontiguousarray(x, dtype=np.float32)
-    for name, x in arrays.items()
-  }
+  arrays = {n: np.ascontiguousarray(x, np.float32) for n, x in arrays.items()}
+  pathlib.Path(path).touch()
+  mode = os.stat(path).st_mode  # It makes files that nobody else may read.
   # transformers refuses files that do not say so.
   safetensors.numpy.save_file(arrays, path, metadata={'format': 'pt'})
+  os.chmod(path, mode)
 
 
 def write_text(text: str, path: storage.Path) -> None:
