@@ -2,7 +2,7 @@
 
 python -m vit_jax.demo --artifact=/tmp/run/artifact
 
-Needs pip install 'vit_jax[demo]'. Only this machine sees it, at 127.0.0.1, unless
+Needs pip install -e '.[demo]'. Only this machine sees it, at 127.0.0.1, unless
 --host says otherwise; images may have 10 MB, unless --max_mb does.
 """
 

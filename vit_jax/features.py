@@ -3,7 +3,7 @@
 python -m vit_jax.features --artifact=/tmp/run/artifact --output=features.npz FOLDER...
 
 An .npz has `features` float32 [N, D] and `names` [N], a .parquet, which needs
-pip install 'vit_jax[parquet]', a row an image. Neither is ever whole in memory. What
+pip install -e '.[parquet]', a row an image. Neither is ever whole in memory. What
 IMAGE may be, `vit_jax.predict` says.
 """
 
