@@ -51,12 +51,12 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
       f'{folder} was recorded without its model. {result["command"]} trains it.'
     )
   config['dataset'] = dataset or config['dataset']
-  if not dataset and '/' in result['dataset']:
-    raise errors.UserError(
-      f'{folder} is of the folder {result["dataset"]}: give it by --dataset.'
-    )
   weights = artifact.load(folder / record_result.MODEL)
-  now = _evaluate(ml_collections.ConfigDict(config), weights)
+  try:
+    now = _evaluate(ml_collections.ConfigDict(config), weights)
+  except errors.UserError as e:
+    hint = '' if dataset else ' Give the folder of the images by --dataset.'
+    raise errors.UserError(f'{e}{hint}') from e
   rows = ['| metric | recorded | now |', '| --- | --- | --- |']
   for name in _COMPARED:
     rows.append(f'| {name} | {result["metrics"][name]:.6g} | {now[name]:.6g} |')
