@@ -17,13 +17,13 @@ def get_config(dataset: str = 'cifar10') -> ml_collections.ConfigDict:
   config.model = models.get_model_config('ViT-Mini_4')
   config.pp.train = 'train'
   config.pp.crop = 32
-  config.pp.crop_area = (0.4, 1.0)
+  config.pp.crop_area = (0.5, 1.0)
   config.pp.color_jitter = (0.4, 0.4, 0.4, 0.1)
-  config.pp.mixup = 0.2
-  config.pp.cutmix = 1.0
+  config.posemb = 'sincos2d'
 
+  config.label_smoothing = 0.1
   config.dtype = 'bfloat16'
-  config.batch = 128
+  config.batch = 64
   config.accum_steps = 1
   config.total_epochs = 24.0
   config.warmup_epochs = 1.0
@@ -33,6 +33,6 @@ def get_config(dataset: str = 'cifar10') -> ml_collections.ConfigDict:
   config.weight_decay = 0.05
   config.ema_decay = 0.999
   config.progress_every = 50
-  config.eval_every_epochs = 3.0
+  config.eval_every_epochs = 2.0
   config.checkpoint_every_epochs = 1.0
   return config

@@ -37,12 +37,12 @@ def random_weights(config, *, num_classes=5, size=64, **changes):
   )
 
 
-def assert_same(params, others):
+def assert_same(tree, other):
   """Checks names and bits."""
-  params, others = weights_lib.flatten(params), weights_lib.flatten(others)
-  assert params.keys() == others.keys()
-  for name, x in params.items():
-    np.testing.assert_array_equal(x, others[name], err_msg=name)
+  assert jax.tree.structure(tree) == jax.tree.structure(other)
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  for (path, x), y in zip(leaves, jax.tree.leaves(other), strict=True):
+    np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
 
 
 def copied(name, folder):

@@ -23,7 +23,6 @@ def train(folder, workdir, **mesh):
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
   config = module.get_config(str(folder))
-  config.model.transformer.num_layers = 1
   config.batch = 16
   config.total_steps = 5
   config.progress_every = 1
