@@ -125,8 +125,8 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
       r'.*Flag (\S+) must have a value other than None\.',
       r'\1 must be given.',
       reason,
-    ).replace('\n', ' ')
-  sys.exit(f'{program()}: {reason}')
+    )
+  sys.exit(f'{program()}: {reason}'.replace('\n', ' '))
 
 
 _PARSING = 'Error whilst parsing config file'  # And a trace, by ml_collections.
@@ -148,7 +148,6 @@ def _refusal(error: BaseException) -> str:
   while error.args and isinstance(error.args[0], BaseException):
     error = error.args[0]  # ml_collections wraps what says which name is meant.
   reason = str(error.args[0] if error.args else error).strip()
-  reason = reason.replace('\n', ' ')
   if reason.startswith('get_config()'):
     return (
       f'--config: {reason}. It stands after a colon, --config=FILE.py:ARGUMENT;'

@@ -34,13 +34,15 @@ def advice(config: ml_collections.ConfigDict) -> Iterator[None]:
       raise
     mesh = sharding.make_mesh(**config.mesh)
     settings = smaller(config, mesh.shape, jax.default_backend())
+    options = [f'--config.{setting}' for setting in settings]
+    options.append(f'a smaller --config.pp.crop than {config.pp.crop}')
     reason = errors.first_line(e).removeprefix('RESOURCE_EXHAUSTED: ')
     raise errors.UserError(
       f'Out of memory with a batch of {config.batch} in {config.accum_steps}'
       f' parts on {mesh.size} devices ({reason[:200]}). Try'
-      f' {" or ".join(f"--config.{setting}" for setting in settings)} or a'
-      f' smaller --config.pp.crop than {config.pp.crop}; if it was an evaluation, a smaller --config.batch_eval. What fits, python -m'
-      f' vit_jax.plan with the same --config says.'
+      f' {" or ".join(options)}; if it was an evaluation, a smaller'
+      f' --config.batch_eval. What fits, python -m vit_jax.plan with the same'
+      f' --config says.'
     ) from e
 
 
@@ -75,4 +77,4 @@ def smaller(
   step = parts * config.accum_steps
   if (batch := config.batch // 2 // step * step) > 0:
     found.append(f'batch={batch}')
-  return found or ['pp.crop, a smaller one,']
+  return found

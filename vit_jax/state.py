@@ -160,7 +160,8 @@ class Saver:
       yield
     except (ValueError, TypeError, KeyError, OSError) as e:
       raise errors.UserError(
-        f'{self._directory / str(step)} does not fit this config: {errors.first_line(e)}'
+        f'{self._directory / str(step)} does not fit this config:'
+        f' {errors.first_line(e)}'
         f' Use the config it was made with, or another --workdir.'
       ) from e
     logging.info('Restored step %d from %s.', step, self._directory)
