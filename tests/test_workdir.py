@@ -86,6 +86,12 @@ def test_a_lock_is_given_back(tmp_path):
       workdir_lib.guarded(str(tmp_path)),
     ):
       raise ZeroDivisionError
+  with (  # A process does not get it twice.
+    workdir_lib.guarded(str(tmp_path)),
+    pytest.raises(errors.UserError, match='Another run is at work'),
+    workdir_lib.guarded(str(tmp_path)),
+  ):
+    pass
   code = (
     'from vit_jax import workdir\n'
     f'with workdir.guarded({str(tmp_path)!r}): print("free")'

@@ -35,10 +35,7 @@ def guarded(workdir: str) -> Iterator[None]:
   try:
     if not storage.is_address(workdir) and jax.process_index() == 0:
       os.makedirs(workdir, exist_ok=True)
-      # The same for all of a process, which may begin again after a failure.
-      lock = filelock.FileLock(
-        os.path.join(workdir, _LOCK), timeout=0, is_singleton=True
-      )
+      lock = filelock.FileLock(os.path.join(workdir, _LOCK), timeout=0)
       lock.acquire()
     yield
   except filelock.Timeout as e:
