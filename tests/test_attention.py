@@ -83,6 +83,17 @@ def test_first_filters_are_principal_components():
   assert along == pytest.approx(np.linalg.norm(one), rel=1e-2)
 
 
+def test_an_image_is_bright_where_it_is_looked_at():
+  values = np.zeros((4, 6), np.float32)
+  values[1, 2] = 1.0
+  pixels = attention.on_image(np.full((64, 96, 3), 0.5, np.float32), values)
+  bright = pixels.mean(axis=-1)
+  assert np.unravel_index(bright.argmax(), bright.shape) == pytest.approx(
+    (24, 40), abs=2
+  )
+  assert bright[24, 40] > 1.5 * bright[56, 88]
+
+
 @pytest.mark.parametrize(
   'name', ['vit_token', 'vit_gap', 'vit_nonsquare', 'hybrid_r_stem']
 )

@@ -155,17 +155,19 @@ def mosaic(
 
 
 def matrix(
-  counts: Float[np.ndarray, 'n n'],
+  shares: Float[np.ndarray, 'n n'],
   names: Sequence[str],
   *,
   x: str,
   y: str,
 ) -> Any:
   """Returns a figure of shares, in [0, 1], with names where there is room."""
+  from matplotlib import ticker
+
   size = min(9.0, 3 + 0.28 * len(names))
   figure = _figure(size, size)
   axes = figure.subplots()
-  drawn = axes.imshow(counts, cmap=_COLOURS, vmin=0, vmax=1)
+  drawn = axes.imshow(shares, cmap=_COLOURS, vmin=0, vmax=1)
   axes.set_xlabel(x)
   axes.set_ylabel(y)
   if len(names) <= 40:
@@ -173,11 +175,12 @@ def matrix(
     axes.set_xticks(places, names, rotation=90)
     axes.set_yticks(places, names)
   if len(names) <= 12:
-    for (i, j), value in np.ndenumerate(counts):
+    for (i, j), value in np.ndenumerate(shares):
       colour = 'white' if value < 0.6 else '#111111'
       text = f'{100 * value:.0f}'
       axes.text(j, i, text, ha='center', va='center', color=colour, fontsize=8)
-  figure.colorbar(drawn, ax=axes, shrink=0.6)
+  percent = ticker.PercentFormatter(1)
+  figure.colorbar(drawn, ax=axes, shrink=0.6, format=percent)
   return figure
 
 
