@@ -16,6 +16,7 @@ import time
 import types
 
 from absl import flags
+import jax
 import jaxtyping
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ import pytest
 # Compiling takes most of the time of the tests, and their programs are too small
 # to gain from being optimised.
 _XLA_FLAGS = '--xla_backend_optimization_level=0'
+if jax.__version_info__ < (0, 11):  # Later, XLA does not know this flag.
+  _XLA_FLAGS += ' --xla_cpu_use_fusion_emitters=false'
 os.environ['XLA_FLAGS'] = _XLA_FLAGS
 
 # Annotations such as Float[Array, 'B L D'] become checks of every call.
@@ -49,8 +52,11 @@ def golden_arrays(name: str) -> dict[str, np.ndarray]:
     return dict(arrays)
 
 
-# Where processes keep what they compiled: not in the home of who runs the tests.
-_CACHE = tempfile.TemporaryDirectory(prefix='vit_jax_tests_')
+# Where processes keep what they compiled, those of all workers: not in the home of
+# who runs the tests.
+if 'PYTEST_XDIST_WORKER' not in os.environ:
+  _CACHE = tempfile.TemporaryDirectory(prefix='vit_jax_tests_')
+  os.environ['XDG_CACHE_HOME'] = _CACHE.name
 
 
 def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
@@ -74,7 +80,6 @@ def start_command(
       'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1',  # Or runs start twice.
       'JAX_PLATFORMS': 'cpu',
       'PYTHONPATH': str(REPOSITORY),
-      'XDG_CACHE_HOME': _CACHE.name,
       'XLA_FLAGS': f'{_XLA_FLAGS} --xla_force_host_platform_device_count={devices}',
     }
     | environment
@@ -142,14 +147,22 @@ def rows(workdir):
   return [json.loads(line) for line in lines]
 
 
-def wait_for_step(process, workdir, step):
-  """Waits until the run has written about `step`; returns at once after it."""
-  path = workdir / 'metrics.jsonl'
+def wait_until(process, condition):
+  """Waits while the process runs; returns at once when `condition()` is true."""
   while process.poll() is None:
-    if path.exists() and f'"step": {step},' in path.read_text():
+    if condition():
       return
     time.sleep(0.002)
   pytest.fail('The run ended early.')
+
+
+def wait_for_step(process, workdir, step):
+  """Waits until the run has written about `step`; returns at once after it."""
+  path = workdir / 'metrics.jsonl'
+  wait_until(
+    process,
+    lambda: path.exists() and f'"step": {step},' in path.read_text(),
+  )
 
 
 @pytest.fixture

@@ -75,6 +75,8 @@ def test_mistakes_are_said_in_a_line(tmp_path):
     plan.parse_mesh('rows:3')
   with pytest.raises(errors.UserError, match='whose product must be the 8'):
     sharding.make_mesh(**plan.parse_mesh('data:3'), devices=jax.devices() * 8)
+  with pytest.raises(errors.UserError, match='whose product must be the 1 '):
+    sharding.make_mesh(fsdp=0)
   with pytest.raises(errors.UserError, match='not both'):
     plan.devices('v5e:2x2', 2)
   with pytest.raises(errors.UserError, match='pictures.*give --num_classes=N'):
