@@ -84,7 +84,7 @@ def test_targets_are_the_shares_of_pixels(name):
 def test_shares_are_beta_distributed():
   keys = jax.random.split(jax.random.key(0), 2000)
   sample = lambda mix: np.asarray(
-    jax.jit(jax.vmap(lambda key: mix.own(key, 32, 32).mean()))(keys)
+    jax.jit(jax.vmap(lambda key: mix.own(key, 96, 96).mean()))(keys)
   )
   # Of max(x, 1 - x), x uniform.
   share = sample(mixing.Mix(2, mixup=1.0))
@@ -92,8 +92,11 @@ def test_shares_are_beta_distributed():
   assert share.std() == pytest.approx(0.25 / 3**0.5, abs=0.01)
   # Alpha 0.2 mostly leaves images as they are.
   assert np.median(sample(mixing.Mix(2, mixup=0.2))) > 0.95
-  # Half of the image on average, if no rectangle went beyond the border.
-  assert 0.55 < sample(mixing.Mix(2, cutmix=1.0)).mean() < 0.8
+  # A side s = sqrt(x) around any centre has s - s^2 / 4 of its length inside.
+  x = np.linspace(0, 1, 1001)
+  cut = np.mean((np.sqrt(x) - x / 4) ** 2)
+  share = sample(mixing.Mix(2, cutmix=1.0))
+  assert share.mean() == pytest.approx(1 - cut, abs=0.02)
 
 
 @pytest.mark.parametrize('loss', ['softmax', 'sigmoid'])
