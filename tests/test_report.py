@@ -118,6 +118,18 @@ def test_written_again_it_is_the_same(workdir, tmp_path):
   path.write_text(before)
 
 
+def test_images_are_not_looked_at_where_none_is_evaluated(workdir, tmp_path):
+  config = tiny(workdir.parent / 'images')
+  config.report, config.total_steps, config.eval_every = True, 2, 0
+  config.warmup_steps = 1
+  train.train_and_evaluate(config, str(tmp_path))
+  found = page(tmp_path)
+  assert {'curves', 'model'} <= found.ids
+  assert 'predictions' not in found.ids
+  found = Page(report.of_workdir(str(tmp_path)).read_text())
+  assert 'predictions' in found.ids  # As it was asked for.
+
+
 def test_of_a_run_that_goes_on(workdir, tmp_path):
   shutil.copytree(workdir, tmp_path / 'run')
   for name in ('artifact', 'artifact_ema', 'report.html'):

@@ -277,13 +277,14 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
       'The model is in %s: %s', path, test_metrics or 'not evaluated'
     )
   if config.report and not jax.process_index():
-    # Of many hosts none has all devices to itself, to look at images again.
-    alone = jax.process_count() == 1
+    # Of many hosts none has all devices to itself, to look at images again;
+    # and where none is evaluated, the report does not do it either.
+    looks = jax.process_count() == 1 and config.eval_every > 0
     path = report.write(
       workdir,
       _plain(config),
       weights,
-      data.test.source if alone and not task.vocabulary else None,
+      data.test.source if looks and not task.vocabulary else None,
     )
     logging.info('The report is %s', path)
 

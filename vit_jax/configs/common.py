@@ -168,7 +168,8 @@ def _add_events(config: ml_collections.ConfigDict) -> None:
   # Where metrics go besides workdir/metrics.jsonl: 'tensorboard', 'wandb',
   # 'mlflow'. The last two are extras, of `vit_jax.loggers`.
   config.loggers = ('tensorboard',)
-  # Leave a page about the run, workdir/report.html. See `vit_jax.report`.
+  # Leave a page about the run, workdir/report.html, with predictions unless
+  # `eval_every` is 0. See `vit_jax.report`.
   config.report = True
 
 
