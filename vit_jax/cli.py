@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 from typing import Any
+import warnings
 
 from absl import app
 from absl import flags
@@ -32,6 +33,8 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       main(argv)
     except errors.UserError as e:
       logging.debug('Details:', exc_info=True)
+      # Orbax leaves some where it fails; Python would tell after our line.
+      warnings.filterwarnings('ignore', 'coroutine .*', RuntimeWarning)
       sys.exit(f'{program()}: {e}')
     except BrokenPipeError:  # `| head` has had enough, and wants no complaint.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
