@@ -8,6 +8,7 @@ import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
 from vit_jax.configs import models as model_configs
@@ -38,24 +39,25 @@ __all__ = (
 )
 
 
-def get_model(model_name: str, **kwargs: Any) -> nn.Module:
+def get_model(name: str, **kwargs: Any) -> nn.Module:
   """Returns a released model by name, `ViT-B_16` or `b16`.
 
   Args:
-    model_name: see `configs.models.MODEL_CONFIGS`.
+    name: see `configs.models.MODEL_CONFIGS`.
     **kwargs: further arguments of the module, `num_classes` above all.
 
   Raises:
     ValueError: if there is no such model.
   """
-  config = model_configs.get_model_config(model_name)
-  return from_config(config.to_dict(), **kwargs)
+  return from_config(model_configs.get_model_config(name), **kwargs)
 
 
 def from_config(
   model_config: model_configs.ModelConfig, **kwargs: Any
 ) -> nn.Module:
   """Returns a model of the family that a config is for.
+
+  Groups of settings can be read as in the official code: `model.pp.max_len`.
 
   Args:
     model_config: as in `configs.models`; its fields tell the family.
@@ -67,7 +69,9 @@ def from_config(
     family = MlpMixer
   else:
     family = VisionTransformer
-  return family(**{**model_config, **kwargs})
+  # Frozen, because modules are hashed.
+  config = ml_collections.FrozenConfigDict({**model_config})
+  return family(**{**config, **kwargs})
 
 
 def example_inputs(

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, Num
 
+from vit_jax.configs import models as model_configs
 from vit_jax.models import bert
 from vit_jax.models import vit
 
@@ -21,7 +22,7 @@ class BertModel(nn.Module):
     num_classes: width of a linear head; None leaves it out.
   """
 
-  config: str | Mapping[str, Any]
+  config: str | model_configs.ModelConfig
   num_classes: int | None = None
 
   @nn.compact
@@ -97,10 +98,10 @@ class LitModel(nn.Module):
     model_name: for the reader only.
   """
 
-  image: Mapping[str, Any]
+  image: model_configs.ModelConfig
   text_model: str
-  text: Mapping[str, Any]
-  pp: Mapping[str, Any]
+  text: model_configs.ModelConfig
+  pp: model_configs.ModelConfig
   out_dim: Sequence[int | None]
   temperature_init: float = 0.0
   bias_init: float | None = None

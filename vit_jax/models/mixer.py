@@ -1,6 +1,5 @@
 """MLP-Mixer (arXiv:2105.01601), with the official parameter names."""
 
-from collections.abc import Mapping
 import functools
 from typing import Any
 
@@ -8,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
+from vit_jax.configs import models as model_configs
 from vit_jax.models import blocks
 from vit_jax.models.layers import Dense
 from vit_jax.models.layers import LayerNorm
@@ -86,7 +86,7 @@ class MlpMixer(nn.Module):
   """
 
   num_classes: int | None
-  patches: Mapping[str, Any]
+  patches: model_configs.ModelConfig
   num_blocks: int
   hidden_dim: int
   tokens_mlp_dim: int

@@ -4,7 +4,6 @@ The ResNet of Big Transfer (arXiv:1912.11370), after activation; its feature map
 takes the place of the image's pixels (arXiv:2010.11929, Sec. 3.1, "Hybrid").
 """
 
-from collections.abc import Mapping
 import functools
 from typing import Any
 
@@ -12,6 +11,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
+
+from vit_jax.configs import models as model_configs
 
 Features = Float[Array, 'B _ _ _']
 
@@ -93,7 +94,7 @@ class ResNetStage(nn.Module):
 
 
 def resnet(
-  x: Num[Array, 'B H W C'], config: Mapping[str, Any], dtype: Any
+  x: Num[Array, 'B H W C'], config: model_configs.ModelConfig, dtype: Any
 ) -> Features:
   """Applies root and stages; their modules belong to the module that calls.
 

@@ -3,7 +3,7 @@
 Letters in shapes: B batch, L tokens, D width, F mlp, N heads, H W C image.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import functools
 from typing import Any
 
@@ -189,10 +189,10 @@ class VisionTransformer(nn.Module):
   """
 
   num_classes: int | None
-  patches: Mapping[str, Any]
-  transformer: Mapping[str, Any] | None
+  patches: model_configs.ModelConfig
+  transformer: model_configs.ModelConfig | None
   hidden_size: int
-  resnet: Mapping[str, Any] | None = None
+  resnet: model_configs.ModelConfig | None = None
   representation_size: int | None = None
   classifier: str = 'token'
   fc_norm: bool = False
