@@ -4,33 +4,9 @@ python -m vit_jax.main --config=configs/augreg.py:R_Ti_16 --workdir=/tmp/augreg 
   --config.dataset=oxford_iiit_pet --config.pp.train='train[:90%]' \
   --config.base_lr=0.01
 
-The model alone takes the weights with the best accuracy in pre-training on
-ImageNet-21k, by the release's index.csv; a whole file name without `.npz`
-(R_Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0) takes that file.
+Settings, and what differs from the official ones: vit_jax/configs/augreg.py.
 """
 
-import ml_collections
+from vit_jax.configs import augreg
 
-from vit_jax.configs import common
-from vit_jax.configs import models
-
-
-def get_config(model_or_filename: str) -> ml_collections.ConfigDict:
-  model = model_or_filename.split('-')[0]
-  if model not in models.AUGREG_CONFIGS:
-    raise ValueError(
-      f'There is no AugReg model {model!r}. Available:'
-      f' {", ".join(sorted(models.AUGREG_CONFIGS))}.'
-    )
-  # The data set must be given on the command line.
-  config = ml_collections.ConfigDict(common.get_config())
-  name = models.AUGREG_CONFIGS[model].model_name
-  config.model = models.get_model_config(name)
-  config.model.transformer.dropout_rate = 0.0
-  config.pretrained = model_or_filename
-  config.pretrained_dir = 'gs://vit_models/augreg'
-  config.total_steps = 500
-  config.warmup_steps = 100
-  config.pp.resize = 448
-  config.pp.crop = 384
-  return config.lock()
+get_config = augreg.get_config

@@ -2,15 +2,14 @@
 
 python -m vit_jax.main --config=configs/b16_cifar10.py --workdir=/tmp/b16_cifar10
 Paper: 98.95 % top-1 (Table 5). Official code: 99.02 %.
+
+The settings are those of configs/vit.py (arXiv:2010.11929, Table 4).
 """
 
 import ml_collections
 
-from vit_jax.configs import common
+from vit_jax.configs import vit
 
 
 def get_config() -> ml_collections.ConfigDict:
-  config = common.with_dataset(common.get_config(), 'cifar10')
-  config = common.with_model(config, 'b16')
-  config.base_lr = 0.01
-  return config
+  return vit.get_config('b16,cifar10')

@@ -2,15 +2,10 @@
 
 python -m vit_jax.main --config=configs/mixer_base16_cifar10.py --workdir=/tmp/mixer
 Official code: 96.82 % top-1.
+
+Settings, and what differs from the official ones: vit_jax/configs/mixer_base16_cifar10.py.
 """
 
-import ml_collections
+from vit_jax.configs import mixer_base16_cifar10
 
-from vit_jax.configs import common
-
-
-def get_config() -> ml_collections.ConfigDict:
-  config = common.with_dataset(common.get_config(), 'cifar10')
-  config = common.with_model(config, 'mixer_b16')
-  config.pp.crop = 224  # The only size whose grid its weights allow.
-  return config
+get_config = mixer_base16_cifar10.get_config

@@ -3,10 +3,15 @@
 python -m vit_jax.main --config=configs/pretrain.py:b16,imagenet2012 \
   --workdir=gs://BUCKET/b16
 
-On ImageNet: 300 epochs, a rate of 0.003 that decays by a cosine, weight decay 0.3.
-Any other data set, a folder with ImageNet-21k say, has the settings of ImageNet-21k:
-90 epochs (30 of L/16 do, the paper says), 0.001 and linear, 0.03. Both: Adam, batches
-of 4,096, a warm-up of 10,000 steps, dropout 0.1, 224 px (Sec. B.1, Table 3).
+Settings are those of arXiv:2010.11929, Sec. B.1, Table 3. ImageNet: 300 epochs, a
+learning rate of 0.003 with cosine decay, weight decay 0.3, gradients clipped at norm
+1. Any other data set, such as a folder with ImageNet-21k, gets the settings of
+ImageNet-21k: 90 epochs (the table also has 30 for L), 0.001 with linear decay, weight
+decay 0.03, no clipping. Both: Adam, batches of 4,096, a warm-up of 10,000 steps,
+dropout 0.1, 224 px, and a head with a hidden layer as wide as the model (Sec. 3.2).
+
+What differs: weight decay acts on kernels alone, linear decay ends at 1e-5, Adam's
+first moment is bfloat16, and of ImageNet the last 1 % is left out of training.
 
 --config.loss=sigmoid --config.head_bias_init=-9.99 trains for many labels at once:
 the bias is -log(21,843), so that no class is likely at first.
@@ -28,7 +33,12 @@ def get_config(model_dataset: str) -> ml_collections.ConfigDict:
   model, dataset = model_dataset.split(',', 1)
   config = common.with_dataset(common.get_config(), dataset)
   config.model = models.get_model_config(model)
+  if 'transformer' not in config.model:
+    raise ValueError(
+      f'configs/pretrain.py trains ViTs and hybrids, not {model!r}.'
+    )
   config.model.transformer.dropout_rate = 0.1
+  config.model.representation_size = config.model.hidden_size
   config.pp.crop = 224
 
   config.batch = 4096
@@ -46,5 +56,5 @@ def get_config(model_dataset: str) -> ml_collections.ConfigDict:
     config.base_lr = 0.001
     config.decay_type = 'linear'
     config.weight_decay = 0.03
-    config.grad_norm_clip = 0.0  # Of ImageNet alone.
+    config.grad_norm_clip = 0.0  # The paper clips on ImageNet alone.
   return config

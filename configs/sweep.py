@@ -3,9 +3,12 @@
 python -m vit_jax.sweep --config=configs/sweep.py:b16,oxford_iiit_pet \
   --workdir=/tmp/sweep
 
-SGD with momentum 0.9, batches of 512, gradients of norm 1 at most, cosine decay, 384
-px (Sec. B.1.1, Table 4). The rate is chosen on held-out training images: 2 % of
-CIFAR, 1 % of ImageNet, 10 % of others. The paper's results are in its Table 5. A folder of images, instead of the name, is swept as Pets are.
+Settings are those of arXiv:2010.11929, Sec. B.1.1 and Table 4: SGD with momentum 0.9,
+batches of 512, gradients clipped at norm 1, cosine decay, no weight decay, 384 px. The
+learning rate is chosen on held-out training images: 2 % of CIFAR, 1 % of ImageNet,
+10 % of others. The paper's results are in its Table 5. A folder of images instead of
+the name gets the settings of Pets. The warm-up, which the paper does not give, is that
+of the official configs: 100 of 500 steps, 500 of more.
 """
 
 import ml_collections

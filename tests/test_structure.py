@@ -11,6 +11,7 @@ PACKAGE = REPOSITORY / 'vit_jax'
 
 # Each may import what stands in the lines above its own, see README.
 LEVELS = (
+  ('official',),
   ('vit_jax',),
   ('errors', 'command'),
   (
@@ -31,6 +32,12 @@ LEVELS = (
   ('configs.images',),
   ('download', 'registry', 'configs.validate', 'interop', 'storage'),
   ('interop.files', 'cli', 'configs.common', 'configs.resolved', 'state'),
+  (
+    'configs.vit',
+    'configs.augreg',
+    'configs.mixer_base16_cifar10',
+    'configs.inference_time',
+  ),
   ('released', 'models_list', 'hosts'),
   (
     'data.windows',
@@ -57,6 +64,7 @@ LEVELS = (
   ('models.capture',),
   ('models.lit',),
   ('models',),
+  ('models_vit', 'models_mixer', 'models_resnet', 'models_lit'),
   (
     'flops',
     'freeze',

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import scipy.ndimage
 
 from vit_jax import errors
+from vit_jax import official
 from vit_jax import released
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
@@ -23,6 +24,11 @@ Params = dict[str, Any]
 _FIRST_KERNELS = ('conv_root/kernel', 'embedding/kernel', 'stem/kernel')
 _POSEMB = 'Transformer/posembed_input/pos_embedding'
 _MIXING = 'MixerBlock_0/token_mixing/Dense_0/kernel'
+
+
+def __getattr__(name: str) -> Any:
+  """Names what replaces a function of the official module."""
+  raise official.missing(__name__, name)
 
 
 def load(path: os.PathLike | str) -> Params:

@@ -16,6 +16,7 @@ from absl import logging
 
 from vit_jax import compilation_cache
 from vit_jax import errors
+from vit_jax import official
 
 # As shells have it: 128 and the number of the signal.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
@@ -160,7 +161,9 @@ def _refusal(error: BaseException) -> str:
   if 'site-packages' not in last.filename:  # Of a run file, say where.
     return f'{reason} ({last.filename}:{last.lineno})'
   if isinstance(error, KeyError):
-    return f'there is no setting {reason}. See vit_jax/configs/common.py.'
+    name = reason.split("'")[1] if "'" in reason else ''
+    hint = official.replacement('config', name)
+    return f'there is no setting {reason}. See vit_jax/configs/common.py.{hint}'
   return reason
 
 

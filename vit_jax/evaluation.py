@@ -22,6 +22,7 @@ from vit_jax import probes
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import storage
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 
 Batch = dict[str, Array]
@@ -171,6 +172,7 @@ def evaluate(
   Raises:
     errors.UserError: if there is no checkpoint, or it does not fit the config.
   """
+  config = resolved.complete(config)
   validate.validate(config)
   folder = storage.as_path(workdir)
   if not (folder / 'checkpoints').is_dir():

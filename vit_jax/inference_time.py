@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
+from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import inference
 from vit_jax import metrics
 from vit_jax import models
+from vit_jax import released
 from vit_jax import sharding
 from vit_jax import storage
 from vit_jax.configs import models as model_configs
@@ -46,12 +48,19 @@ def inference_time(
   shapes = jax.eval_shape(lambda: models.init_params(model, shape))
   rng = np.random.default_rng(0)
   # Real initialisers take longer than the measurement.
-  params = jax.device_put(
-    jax.tree.map(
-      lambda x: rng.normal(0, 0.02, x.shape).astype(np.float32), shapes
-    ),
-    sharding.replicated(mesh),
+  params = jax.tree.map(
+    lambda x: rng.normal(0, 0.02, x.shape).astype(np.float32), shapes
   )
+  if config.pretrained_dir is not None:
+    model_config = model_configs.get_model_config(config.model_name)
+    params = checkpoint.load_pretrained(
+      pretrained_path=released.find(
+        model_config.model_name, config.pretrained_dir
+      ),
+      init_params=params,
+      model_config=model_config,
+    )
+  params = jax.device_put(params, sharding.replicated(mesh))
   make_images = jax.jit(
     lambda: jnp.ones((config.batch, *shape)),
     out_shardings=sharding.batch_sharding(mesh),

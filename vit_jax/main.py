@@ -25,6 +25,7 @@ from vit_jax import inference_time
 from vit_jax import storage
 from vit_jax import train
 from vit_jax.configs import durations
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -81,6 +82,7 @@ def run(trainers: Mapping[tuple[str, bool], Any] = TRAINERS) -> None:
   else:
     given = config_flags.get_override_values(flags.FLAGS['config'])
     config = durations.steps_first(config, given)
+    config = resolved.complete(config)
     validate.validate(config)
   has_text = 'text_model' in (config.get('model') or {})
   if (config.trainer, has_text) not in trainers:

@@ -164,6 +164,7 @@ def main(argv: Sequence[str]) -> None:
   cli.refuse_words(argv)
   options = flags.FLAGS
   config = options.config
+  config = resolved.complete(config)
   validate.validate(config)
   chosen = devices(options.topology, options.devices)
   sizes = parse_mesh(options.mesh) if options.mesh else config.mesh

@@ -40,6 +40,11 @@ class Entry:
   top1_source: str = ''
   vocabulary: str = ''
 
+  @property
+  def is_augreg(self) -> bool:
+    """Whether the weights are of the AugReg release (arXiv:2106.10270)."""
+    return any('augreg' in source for source in self.sources)
+
 
 @functools.cache
 def entries() -> dict[str, Entry]:

@@ -49,6 +49,7 @@ def load_batch(
   Raises:
     errors.UserError: if a setting or a file is wrong, or there are no labels.
   """
+  config = resolved.complete(config)
   validate.validate(config)
   if config.trainer == 'contrastive':
     raise errors.UserError(

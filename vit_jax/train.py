@@ -25,6 +25,7 @@ from vit_jax import flops
 from vit_jax import loop
 from vit_jax import metrics as metrics_lib
 from vit_jax import models
+from vit_jax import official
 from vit_jax import profiler
 from vit_jax import report
 from vit_jax import sharding
@@ -43,6 +44,11 @@ from vit_jax.interop import files
 from vit_jax.models import blocks
 
 Batch = dict[str, Array]
+
+
+def __getattr__(name: str) -> Any:
+  """Names what replaces a function of the official module."""
+  raise official.missing(__name__, name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +123,7 @@ def train_and_evaluate(
     errors.UserError: if a setting or a file is wrong, or the loss not finite.
     SystemExit: 0, after SIGTERM, the state being saved.
   """
+  config = resolved.complete(config)
   validate.validate(config)
   with workdir_lib.guarded(workdir):
     return _train(config, workdir, make_task)

@@ -36,11 +36,13 @@ def _add_model(config: ml_collections.ConfigDict) -> None:
   config.model = None
   # Fine-tuning starts from: an .npz, a .safetensors or a folder with one, an
   # artifact or workdir of another run, a URL, or a name that
-  # `python -m vit_jax.models_list` prints. Empty: train from scratch.
-  config.pretrained = ''
+  # `python -m vit_jax.models_list` prints. Empty: train from scratch. None:
+  # config.model.model_name if `pretrained_dir` is set, as in the official code,
+  # else empty.
+  config.pretrained = placeholder(str)
   # Where names are looked up, as `<pretrained_dir>/<name>.npz`: a folder, or a
-  # bucket such as gs://vit_models/imagenet21k.
-  config.pretrained_dir = 'checkpoints'
+  # bucket such as gs://vit_models/imagenet21k. None: checkpoints.
+  config.pretrained_dir = placeholder(str)
   # For images with another number of channels: 'sum' or 'repeat' the kernel of
   # the first layer; '' refuses. See `checkpoint.adapt_kernel`.
   config.adapt_channels = ''
@@ -234,6 +236,8 @@ def with_model(
     if not os.path.exists(model):
       raise
     config.pretrained = model
+  if entry and entry.is_augreg:
+    config.model.transformer.dropout_rate = models.AUGREG_DROPOUT
   return config.lock()
 
 

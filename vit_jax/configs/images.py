@@ -1,5 +1,6 @@
 """Settings of images, `config.pp`: how they are read, cut and augmented."""
 
+import difflib
 from typing import Any
 
 import ml_collections
@@ -73,6 +74,24 @@ def get_config() -> ml_collections.ConfigDict:
   # Turn photographs upright by their EXIF tag; the official code does not.
   pp.exif = False
   return pp
+
+
+def complete(pp: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+  """Returns settings of images with the default of each that is missing.
+
+  Raises:
+    errors.UserError: if there is one that nothing reads.
+  """
+  full = get_config()
+  for name, value in pp.items():
+    if name not in full:
+      near = difflib.get_close_matches(name, full, 1)
+      hint = f' Did you mean {near[0]!r}?' if near else ''
+      raise errors.UserError(
+        f'config.pp has {name!r}, which is not one of {", ".join(full)}.{hint}'
+      )
+    full[name] = value
+  return full
 
 
 def preset(name: str) -> dict[str, Any]:

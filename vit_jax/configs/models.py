@@ -61,6 +61,10 @@ _LITS = {  # image tower, widths of the heads, text tower; arXiv:2111.07991.
   'LiT-L16Ti': ('ViT-L_16', (None, 1024), 'Ti'),
 }
 
+# The AugReg weights are fine-tuned without dropout, whatever the table above says
+# of their size (official configs/augreg.py).
+AUGREG_DROPOUT = 0.0
+
 # Names that are no part of the AugReg release (arXiv:2106.10270).
 _NOT_AUGREG = ('testing', 'ViT-Mini_4', 'ViT-L_32', 'ViT-H_14', 'R50+ViT-B_16')
 

@@ -17,6 +17,26 @@ _DEFAULTS = {
 }
 
 
+def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+  """Returns a copy in which what the official code leaves out is filled in.
+
+  Run files in its style replace `config.pp` by a group of a few settings, and say
+  where the weights are but not which.
+
+  Raises:
+    errors.UserError: if `config.pp` has a setting that there is not.
+  """
+  # Without the references, by which the caller's settings would change too.
+  config = config.copy_and_resolve_references().unlock()
+  config.pp = images.complete(config.pp)
+  if config.pretrained is None:
+    named = config.pretrained_dir is not None and config.model
+    config.pretrained = config.model.model_name if named else ''
+  if config.pretrained_dir is None:
+    config.pretrained_dir = 'checkpoints'
+  return config.lock()
+
+
 def with_defaults(
   config: ml_collections.ConfigDict, known: Mapping[str, Any] | None = None
 ) -> ml_collections.ConfigDict:
@@ -30,8 +50,7 @@ def with_defaults(
   Raises:
     errors.UserError: if neither config nor weights say which model it is.
   """
-  # Without the references, by which the caller's settings would change too.
-  config = config.copy_and_resolve_references().unlock()
+  config = complete(config).unlock()
   defaults = {**_DEFAULTS, **images.preset(config.pp.augmentation)}
   known = {**defaults, **(known or {})}
   if config.model is None:

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, Num
 
+from vit_jax import official
 from vit_jax.configs import models as model_configs
 from vit_jax.models import bert
 from vit_jax.models import vit
@@ -106,6 +107,12 @@ class LitModel(nn.Module):
   temperature_init: float = 0.0
   bias_init: float | None = None
   model_name: str | None = None
+
+  def __getattr__(self, name: str) -> Any:
+    """Names what replaces a method of the official class."""
+    if official.replacement('LitModel', name):
+      raise official.missing('LitModel', name)
+    return super().__getattr__(name)
 
   @property
   def vocab_size(self) -> int:

@@ -1,0 +1,31 @@
+"""Fine-tunes any released ViT on any data set; the official command line.
+
+python -m vit_jax.main --config=configs/vit.py:b16,cifar10 --workdir=/tmp/b16
+
+Steps, batches, clipping and decay are those of arXiv:2010.11929, Table 4. As in the
+official code, and unlike the paper, CIFAR and ImageNet are trained on without the
+part that the paper chooses settings on (Sec. B.1.1), and at one learning rate;
+configs/sweep.py does what the paper does.
+"""
+
+import ml_collections
+
+from vit_jax.configs import common
+
+_BASE_LR = {  # The best of the official sweeps, where they are known.
+  ('b16', 'cifar10'): 0.01,
+}
+
+
+def get_config(model_dataset: str) -> ml_collections.ConfigDict:
+  """Returns the config for MODEL,DATASET."""
+  if ',' not in model_dataset:
+    raise ValueError(
+      f'configs/vit.py needs a model and a data set, vit.py:b16,cifar10 say,'
+      f' not {model_dataset!r}.'
+    )
+  model, dataset = model_dataset.split(',', 1)
+  config = common.with_dataset(common.get_config(), dataset)
+  config = common.with_model(config, model)
+  config.base_lr = _BASE_LR.get((model, dataset), config.base_lr)
+  return config

@@ -1,0 +1,55 @@
+"""Names of the official code that do not exist here, and what replaces them."""
+
+_REPLACED = {
+  'vit_jax': {
+    'gsam': 'vit_jax.optim.create_optimizer(sam_rho=...)',
+    'input_pipeline': 'vit_jax.data.sources and vit_jax.data.pipeline',
+    'preprocess': 'vit_jax.data.text and vit_jax.data.transforms.EvalImage',
+    'test_utils': 'vit_jax.models.init_params and vit_jax.checkpoint.save',
+    'utils': 'vit_jax.optim.create_learning_rate_schedule and'
+    ' vit_jax.update.accumulate_gradient',
+  },
+  'vit_jax.checkpoint': {
+    'copy': 'vit_jax.released.find',
+    'get_augreg_df': 'vit_jax.registry.entries',
+    'inspect_params': 'vit_jax.weights.check_fit',
+    'recover_tree': 'vit_jax.weights.unflatten',
+  },
+  'vit_jax.train': {'make_update_fn': 'vit_jax.update.train_step'},
+  'LitModel': {
+    'get_image_preprocessing': 'vit_jax.data.transforms.EvalImage',
+    'get_pp': 'vit_jax.zero_shot.load',
+    'get_tokenizer': 'vit_jax.data.text.get_tokenizer',
+    'load_variables': 'vit_jax.checkpoint.load',
+    'vocab_path': 'vit_jax.lit_weights.find_vocabulary',
+  },
+  'config': {
+    'model_or_filename': 'config.pretrained',
+    'model_type': 'nothing: the fields of config.model tell the family',
+    'shuffle_buffer': 'nothing: the whole split is shuffled',
+    'tfds_manual_dir': 'python -m vit_jax.data.prepare --manual_dir',
+    'train': 'config.trainer',
+  },
+}
+
+
+def replacement(where: str, name: str) -> str:
+  """Returns a sentence on what replaces an official name; '' for other names.
+
+  Args:
+    where: module or class that the official code has it in, or 'config'.
+    name: what was asked for.
+  """
+  if name not in _REPLACED[where]:
+    return ''
+  return (
+    f' {where}.{name} of the official code is replaced by'
+    f' {_REPLACED[where][name]}.'
+  )
+
+
+def missing(where: str, name: str) -> AttributeError:
+  """Returns what `__getattr__` of a module raises."""
+  return AttributeError(
+    f'{where} has no {name!r}.{replacement(where, name)}', name=name
+  )
