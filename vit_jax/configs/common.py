@@ -180,14 +180,17 @@ def _add_events(config: ml_collections.ConfigDict) -> None:
 DATASET_PRESETS = {
   'cifar10': {
     'total_steps': 10_000,
+    'warmup_steps': 500,
     'pp': {'train': 'train[:98%]', 'test': 'test', 'crop': 384},
   },
   'cifar100': {
     'total_steps': 10_000,
+    'warmup_steps': 500,
     'pp': {'train': 'train[:98%]', 'test': 'test', 'crop': 384},
   },
   'imagenet2012': {
     'total_steps': 20_000,
+    'warmup_steps': 500,
     'pp': {'train': 'train[:99%]', 'test': 'validation', 'crop': 384},
   },
   'oxford_flowers102': {
