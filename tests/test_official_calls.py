@@ -73,8 +73,10 @@ def test_released_lit_models_tell_their_preprocessing(name):
       'max_len': 16,
     },
   }
-  pp = models.get_model(name).pp
-  assert {k: getattr(pp, k) for k in want[name]} == want[name]
+  config = model_configs.MODEL_CONFIGS[name]
+  for model in (models.get_model(name), models.from_config(config.to_dict())):
+    assert {k: getattr(model.pp, k) for k in want[name]} == want[name]
+    assert hash(model) == hash(model.clone())
 
 
 def test_load_pretrained_keeps_the_new_head_and_resizes_positions(tmp_path):
