@@ -16,13 +16,18 @@ MESHES = {
 }
 
 
-def train(folder, workdir, **mesh):
-  """Trains for five steps on all devices; returns the last state."""
+def tiny(folder):
+  """Returns the config of tests/configs/tiny.py, without importing conftest."""
   path = pathlib.Path(__file__).with_name('configs') / 'tiny.py'
   spec = importlib.util.spec_from_file_location('tiny', path)
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
-  config = module.get_config(str(folder))
+  return module.get_config(str(folder))
+
+
+def train(folder, workdir, **mesh):
+  """Trains for five steps on all devices; returns the last state."""
+  config = tiny(folder)
   config.batch = 16
   config.total_steps = 5
   config.progress_every = 1

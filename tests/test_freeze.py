@@ -14,6 +14,7 @@ from vit_jax import models
 from vit_jax import optim
 from vit_jax import state as state_lib
 from vit_jax import update
+from vit_jax.models import blocks
 
 MODEL = models.get_model('testing', num_classes=3)
 PARAMS = models.init_params(MODEL, (32, 32, 3))
@@ -28,6 +29,37 @@ def test_split_and_join():
   joined = freeze.join(trained, frozen)
   assert jax.tree.structure(joined) == jax.tree.structure(PARAMS)
   assert freeze.split(PARAMS, ()) == (PARAMS, {})
+
+
+def two_blocks():
+  encoder = PARAMS['Transformer']
+  block = encoder['encoderblock_0']
+  encoder = {**encoder, 'encoderblock_0': block, 'encoderblock_1': block}
+  return {**PARAMS, 'Transformer': encoder}
+
+
+@pytest.mark.parametrize(
+  'patterns',
+  [
+    (r'Transformer/encoderblock_\d+/MlpBlock', 'cls'),
+    ('Transformer/encoderblock_0/', 'Transformer/encoderblock_1/'),
+    HEAD_ONLY,
+  ],
+)
+def test_patterns_mean_the_same_where_blocks_are_stacked(patterns):
+  params = two_blocks()
+  want = [blocks.stack(part) for part in freeze.split(params, patterns)]
+  got = freeze.split(blocks.stack(params), patterns)
+  for a, b in zip(got, want, strict=True):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    assert jax.tree.all(jax.tree.map(np.array_equal, a, b))
+
+
+def test_some_of_the_blocks_of_an_array_cannot_be_frozen():
+  patterns = ('Transformer/encoderblock_0/',)
+  assert freeze.split(two_blocks(), patterns)[1]
+  with pytest.raises(errors.UserError, match='1 of the 2 blocks of Tr.*scan_'):
+    freeze.split(blocks.stack(two_blocks()), patterns)
 
 
 @pytest.mark.parametrize(

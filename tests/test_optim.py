@@ -1,14 +1,17 @@
 """Schedules and optimizers."""
 
 import json
+import re
 
 from conftest import golden_json
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+from vit_jax import errors
 from vit_jax import models
 from vit_jax import optim
 from vit_jax.models import blocks
@@ -133,6 +136,35 @@ def test_adafactor_keeps_rows_and_columns_of_large_kernels():
   assert np.abs(end['kernel']).max() < 0.5
 
 
+def test_adafactor_is_that_of_scaling_vision_transformers():
+  rng = np.random.RandomState(0)
+  params = {'kernel': jnp.zeros((40, 32)), 'bias': jnp.zeros(3)}
+  # The second step is 100 times as large: clipping of updates would show.
+  grads = [
+    jax.tree.map(lambda x, s=scale: s * rng.normal(size=x.shape), params)
+    for scale in (1, 100, 1, 1)
+  ]
+  got = run_optimizer(
+    jax.tree.map(jnp.float32, params),
+    lambda _, step: jax.tree.map(jnp.float32, grads[step]),
+    steps=4,
+    optimizer='adafactor',
+    momentum=0.7,
+    beta2=0.5,
+    optim_dtype='float32',
+  )
+  for name, factored in (('kernel', True), ('bias', False)):
+    want = m = v = np.zeros(params[name].shape)
+    for t, g in enumerate((g[name] for g in grads), start=1):
+      beta2 = min(1 - t**-0.8, 0.5)  # 0, 0.43, 0.5, 0.5.
+      v = beta2 * v + (1 - beta2) * g**2
+      rows, columns = v.mean(-1, keepdims=True), v.mean(0, keepdims=True)
+      v_hat = rows * columns / v.mean() if factored else v
+      m = 0.7 * m + 0.3 * g / np.sqrt(v_hat)
+      want = want - 0.1 * m
+    np.testing.assert_allclose(got[name], want, atol=1e-6, err_msg=name)
+
+
 def test_sam_takes_the_gradient_from_where_the_loss_is_higher():
   grad = lambda params, _: {'w': 2 * params['w'] ** 3}
   got = run_optimizer(
@@ -171,15 +203,59 @@ def test_layer_decay_scales_the_steps_and_not_the_clipping():
   ones = lambda p, _: jax.tree.map(jnp.ones_like, p)
   how = {'steps': 1, 'optim_dtype': 'float32'}
   plain = run_optimizer(params, ones, **how)
-  slow = run_optimizer(params, ones, layer_decay=0.5, **how)
+  scales = optim.layer_scales(params, 0.5)
+  slow = run_optimizer(params, ones, layer_scales=scales, **how)
   moved = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), plain, params)
   moved_slow = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), slow, params)
   jax.tree.map(
     lambda a, b, s: np.testing.assert_allclose(b, a * s, rtol=1e-2, atol=1e-6),
     moved,
     moved_slow,
-    optim.layer_scales(params, 0.5),
+    scales,
   )
+
+
+def test_layers_are_counted_whether_they_are_frozen_or_not():
+  params = {
+    'Transformer': {f'encoderblock_{i}': {'bias': jnp.ones(2)} for i in (0, 1)},
+    'head': {'bias': jnp.ones(2)},
+  }
+  scales = optim.layer_scales(params, 0.5)
+  del params['Transformer']['encoderblock_1']
+  ones = lambda p, _: jax.tree.map(jnp.ones_like, p)
+  got = run_optimizer(
+    params, ones, steps=1, layer_scales=scales, optim_dtype='float32'
+  )
+  moved = (1 - got['Transformer']['encoderblock_0']['bias'][0]) / 0.1
+  assert moved == pytest.approx(0.25)
+  assert (1 - got['head']['bias'][0]) / 0.1 == pytest.approx(1)
+
+
+@pytest.mark.parametrize('name', ['r_ti16', 'mixer_b32'])
+def test_layer_decay_counts_the_blocks_of_all_families(name):
+  model = models.get_model(name, num_classes=3)
+  params = jax.eval_shape(lambda: models.init_params(model, (64, 64, 3)))
+  scales = flax.traverse_util.flatten_dict(
+    optim.layer_scales(params, 0.5), sep='/'
+  )
+  for path, scale in scales.items():
+    block = re.search(r'(encoderblock|MixerBlock)_(\d+)/', path)
+    last = re.search('^head|encoder_norm|pre_head', path)
+    want = 12 - int(block[2]) if block else 0 if last else 13
+    assert scale == 0.5**want, path
+
+
+@pytest.mark.parametrize('name', ['lit_b16b', 'r50x1'])
+def test_layer_decay_is_refused_where_there_is_no_one_row_of_blocks(name):
+  params = {
+    'lit_b16b': {
+      'img': {'Transformer': {'encoderblock_0': {'bias': jnp.ones(2)}}},
+      't': jnp.ones(1),
+    },
+    'r50x1': {'block1': {'unit1': {'conv1': {'kernel': jnp.ones(2)}}}},
+  }[name]
+  with pytest.raises(errors.UserError, match='layer_decay is 0.5, must be 1'):
+    optim.layer_scales(params, 0.5)
 
 
 def test_reciprocal_square_root_and_cool_down():

@@ -15,13 +15,16 @@ from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import optim
 from vit_jax import sharding
+from vit_jax import state as state_lib
+from vit_jax.models import blocks
 
 
 def test_parameters_and_momentum_are_sharded_by_the_rules():
   mesh = sharding.make_mesh()
   model = models.get_model('testing', num_classes=4)
   tx = optim.create_optimizer(lambda _: 0.1)
-  like = build.abstract_state(model, tx, (16, 16, 3), mesh)
+  params = build.abstract_params(model, (16, 16, 3))
+  like = build.abstract_state(params, tx, mesh)
   specs = {
     jax.tree_util.keystr(path, simple=True, separator='/'): x.sharding.spec
     for path, x in jax.tree_util.tree_leaves_with_path(like)
@@ -42,6 +45,38 @@ def test_parameters_and_momentum_are_sharded_by_the_rules():
     found = [s for path, s in specs.items() if path.endswith(name)]
     assert len(found) == 2, name  # The parameter and its momentum.
     assert set(found) == {spec}, name
+
+
+@pytest.mark.parametrize('scan', [False, True])
+def test_the_optimizer_is_sharded_as_its_parameters_or_replicated(scan):
+  model = models.get_model('ti16', num_classes=4)
+  params = build.abstract_params(model, (32, 32, 3))
+  params = jax.eval_shape(blocks.stack, params) if scan else params
+  axes = ('data', 'fsdp', 'model')
+  mesh = jax.sharding.AbstractMesh((1, 2, 2), axes)
+  tx = optim.create_optimizer(lambda _: 0.1, optimizer='adafactor')
+  state = state_lib.TrainState(
+    jax.ShapeDtypeStruct((), 'int32'), params, jax.eval_shape(tx.init, params)
+  )
+  placed = sharding.place_state(mesh, state)
+  _, factored, momentum, _ = placed.opt_state
+  same = jax.tree.map(
+    lambda p, m: p.sharding == m.sharding and p.shape == m.shape,
+    placed.params,
+    momentum.ema,
+  )
+  assert all(jax.tree.leaves(same))
+  moments = jax.tree.leaves((factored.v_row, factored.v_col))
+  assert all(x.sharding.is_fully_replicated for x in moments)
+  # The rows and columns that are kept of a kernel, and nothing of its shape.
+  name = 'encoderblock' if scan else 'encoderblock_0'
+  rows, columns, whole = (
+    tree['Transformer'][name]['MlpBlock_0']['Dense_0']['kernel'].shape
+    for tree in (factored.v_row, factored.v_col, factored.v)
+  )
+  depth = (12,) if scan else ()
+  assert {rows, columns} == {(*depth, 192), (*depth, 768)}
+  assert whole == (*depth, 1)
 
 
 @pytest.mark.parametrize('name', ['b16', 'r_ti16', 'mixer_b16', 'lit_l16ti'])

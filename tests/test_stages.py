@@ -12,8 +12,10 @@ from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import evaluation
 from vit_jax import loop
+from vit_jax import sharding
 from vit_jax import train
 from vit_jax.configs import durations
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 
 STAGES = (
@@ -81,6 +83,29 @@ def test_learning_rates_are_those_of_the_stage(finished):
     rates[:5], [0.0, 0.5, 0.5 * 0.75, 0.5 * 0.25, 0.0], atol=1e-6
   )
   np.testing.assert_allclose(rates[5:], [0.005, 0.01, 0.005], atol=1e-6)
+
+
+def test_the_learning_rate_of_a_step_is_that_which_it_takes(image_folder):
+  stages = (
+    {'total_steps': 2, 'base_lr': 0.5},
+    {'total_steps': 3, 'base_lr': 0.1, 'warmup_steps': 2},
+  )
+  config = get_config(
+    image_folder, stages=stages, momentum=0.0, grad_norm_clip=0.0
+  )
+  task = train.classification(
+    resolved.with_defaults(config), sharding.make_mesh()
+  )
+  gradient = {'head': {'bias': np.ones(4, np.float32)}}
+  moved, logged = [], []
+  for stage in task.stages:
+    opt_state = stage.tx.init(gradient)
+    for step in range(stage.before + 1, stage.last + 1):
+      updates, opt_state = stage.tx.update(gradient, opt_state, gradient)
+      moved.append(-updates['head']['bias'][0])
+      logged.append(stage.learning_rate(step))
+  np.testing.assert_allclose(logged, moved, rtol=1e-6)
+  np.testing.assert_allclose(logged[2:], [0, 0.05, 0.1], rtol=1e-6)
 
 
 @pytest.mark.parametrize('step', [4, 6])

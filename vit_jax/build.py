@@ -17,7 +17,6 @@ from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import freeze as freeze_lib
 from vit_jax import models
-from vit_jax import optim
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import weights as weights_lib
@@ -185,51 +184,37 @@ def model(config: ml_collections.ConfigDict, num_classes: int) -> nn.Module:
   return models.from_config(arguments.of_model(config), num_classes=num_classes)
 
 
-def optimizer(
-  config: ml_collections.ConfigDict,
-) -> tuple[optax.GradientTransformation, optax.Schedule]:
-  """Returns the optimizer of a config and its learning rate by step."""
-  schedule = optim.create_learning_rate_schedule(
-    config.total_steps,
-    config.base_lr,
-    config.decay_type,
-    config.warmup_steps,
-    timescale=config.timescale,
-    cooldown_steps=config.cooldown_steps,
-  )
-  tx = optim.create_optimizer(
-    schedule,
-    optimizer=config.optimizer,
-    momentum=config.momentum,
-    beta2=config.beta2,
-    optim_dtype=config.optim_dtype,
-    grad_norm_clip=config.grad_norm_clip,
-    weight_decay=config.weight_decay,
-    weight_decay_on=config.weight_decay_on,
-    layer_decay=config.layer_decay,
-    sam_rho=config.sam_rho,
-  )
-  return tx, schedule
+def abstract_params(
+  module: nn.Module, image_shape: tuple[int, int, int]
+) -> dict[str, Any]:
+  """Returns shapes and dtypes of the parameters, without computing them."""
+  return jax.eval_shape(lambda: models.init_params(module, image_shape))
 
 
 def abstract_state(
-  module: nn.Module,
+  params: dict[str, Any],
   tx: optax.GradientTransformation,
-  image_shape: tuple[int, int, int],
   mesh: jax.sharding.Mesh,
   freeze: Sequence[str] = (),
   has_ema: bool = False,
 ) -> state_lib.TrainState:
-  """Returns shapes, dtypes and shardings of a state, without computing it."""
+  """Returns shapes, dtypes and shardings of a state, without computing it.
 
-  def create() -> state_lib.TrainState:
-    params = models.init_params(module, image_shape)
-    trained, _ = freeze_lib.split(params, freeze)
-    step = jnp.zeros((), jnp.int32)
-    ema = params if has_ema else ()
-    return state_lib.TrainState(step, params, tx.init(trained), ema)
-
-  return sharding.place(mesh, jax.eval_shape(create))
+  Args:
+    params: of `abstract_params`.
+    tx: the optimizer, of the parameters that are not frozen.
+    mesh: of the devices.
+    freeze: patterns of `freeze.split`.
+    has_ema: whether there is a moving average of the parameters.
+  """
+  trained, _ = freeze_lib.split(params, freeze)
+  state = state_lib.TrainState(
+    step=jax.ShapeDtypeStruct((), jnp.int32),
+    params=params,
+    opt_state=jax.eval_shape(tx.init, trained),
+    ema=params if has_ema else (),
+  )
+  return sharding.place_state(mesh, state)
 
 
 def initial_params(

@@ -75,9 +75,8 @@ def classification(
   data = build.data(config)
   model = build.model(config, len(data.class_names))
   like = build.abstract_state(
-    model,
+    build.abstract_params(model, data.image_shape),
     optax.identity(),
-    data.image_shape,
     mesh,
     has_ema=config.ema_decay > 0,
   )

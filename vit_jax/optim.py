@@ -1,6 +1,7 @@
 """Learning-rate schedules and optimizers, from optax."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import functools
 import re
 from typing import Any
 
@@ -10,12 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from vit_jax import errors
+from vit_jax.models import blocks
+
 _LINEAR_END = 1e-5  # Of the official code.
 
 DECAY_TYPES = ('cosine', 'linear', 'rsqrt', 'constant')
 OPTIMIZERS = ('sgd', 'adamw', 'lamb', 'adafactor')
 
-_BLOCK = re.compile(r'(encoderblock|MixerBlock)(_(\d+))?/')
+# Blocks of ViTs, hybrids and Mixers: each has one row of them.
+_BLOCK = re.compile(r'(?:Transformer/encoderblock|MixerBlock)_(\d+)/')
+_AFTER = re.compile(
+  r'(Transformer/encoder_norm|fc_norm|pre_head_layer_norm|pre_logits|head)/'
+)
 
 
 def create_learning_rate_schedule(
@@ -79,39 +87,73 @@ def layer_scales(params: Any, decay: float) -> Any:
   embeddings coming before the first.
 
   Args:
-    params: tree of arrays, of a ViT, hybrid or Mixer.
+    params: tree of all arrays of a ViT, hybrid or Mixer, the frozen ones too:
+      they tell how deep the model is.
     decay: in (0, 1].
 
   Returns:
     A tree like it: numbers, or for stacked blocks arrays [depth, 1, ...].
+
+  Raises:
+    errors.UserError: if there are no blocks, or those of two towers.
   """
   flat = flax.traverse_util.flatten_dict(params, sep='/')
-  depth = 0
-  for name, x in flat.items():
-    if match := _BLOCK.search(name):
-      depth = max(depth, int(match[3]) + 1 if match[3] else len(x))
+  names = {name: blocks.official_names(name, x) for name, x in flat.items()}
+  matches = [_BLOCK.match(n) for group in names.values() for n in group]
+  indices = [int(match[1]) for match in matches if match]
+  if not indices:
+    raise errors.UserError(
+      f'config.layer_decay is {decay}, must be 1 here: only ViTs, hybrids and'
+      f' Mixers have one row of blocks along which the rate can decay.'
+    )
+  depth = max(indices) + 1
 
-  def scale(name: str, x: Any) -> Any:
-    match = _BLOCK.search(name)
-    if not match:
-      after = re.search(r'(encoder_norm|pre_head_layer_norm|fc_norm)/', name)
-      last = after or re.match(r'(head|pre_logits)/', name)
-      return 1.0 if last else decay ** (depth + 1)
-    if match[3]:
-      return decay ** (depth - int(match[3]))
-    scales = decay ** np.arange(depth, 0, -1, dtype=np.float32)
-    return scales.reshape(-1, *[1] * (len(x.shape) - 1))
+  def scale(name: str) -> float:
+    if match := _BLOCK.match(name):
+      return decay ** (depth - int(match[1]))
+    return 1.0 if _AFTER.match(name) else decay ** (depth + 1)
 
-  scales = {name: scale(name, x) for name, x in flat.items()}
-  return flax.traverse_util.unflatten_dict(scales, sep='/')
+  def scales(name: str, x: Any) -> Any:
+    if names[name] == [name]:
+      return scale(name)
+    of_blocks = np.array([scale(n) for n in names[name]], np.float32)
+    return of_blocks.reshape(-1, *[1] * (len(x.shape) - 1))
+
+  scaled = {name: scales(name, x) for name, x in flat.items()}
+  return flax.traverse_util.unflatten_dict(scaled, sep='/')
 
 
-def _scale_by_layer(decay: float) -> optax.GradientTransformation:
+def _scale_by_layer(scales: Any) -> optax.GradientTransformation:
+  flat = flax.traverse_util.flatten_dict(scales)
   return optax.stateless(
-    lambda updates, params: jax.tree.map(
-      lambda u, scale: u * scale, updates, layer_scales(updates, decay)
+    lambda updates, _: flax.traverse_util.path_aware_map(
+      lambda path, u: u * flat[path], updates
     )
   )
+
+
+def _by_block(tx: optax.GradientTransformation) -> optax.GradientTransformation:
+  """Shows a transformation one block at a time where blocks are stacked.
+
+  So what it does to a parameter, by its norm or its rows and columns, is the
+  same with `scan_layers`, and so is the tree of its state. Parameters may not
+  depend on each other in it: `jax.vmap` fails then.
+  """
+
+  def over_depth(function: Callable[..., Any], trees: Any, like: Any) -> Any:
+    axes = blocks.depth_axes(trees)
+    if not jax.tree.leaves(axes):
+      return function(*trees)
+    return jax.vmap(function, axes, blocks.depth_axes(like))(*trees)
+
+  def init(params: Any) -> Any:
+    return over_depth(tx.init, (params,), jax.eval_shape(tx.init, params))
+
+  def update(updates: Any, state: Any, params: Any = None) -> Any:
+    trees = (updates, state, params)
+    return over_depth(tx.update, trees, (updates, state))
+
+  return optax.GradientTransformation(init, update)
 
 
 def create_optimizer(
@@ -124,7 +166,7 @@ def create_optimizer(
   grad_norm_clip: float = 1.0,
   weight_decay: float = 0.0,
   weight_decay_on: str = 'kernels',
-  layer_decay: float = 1.0,
+  layer_scales: Any = None,
   sam_rho: float = 0.0,
 ) -> optax.GradientTransformation:
   """Returns clipping by global norm, then an optimizer.
@@ -134,12 +176,13 @@ def create_optimizer(
     optimizer: 'sgd' (decay added to the gradient); 'adamw', 'lamb' and
       'adafactor' (decay decoupled, times the learning rate).
     momentum: of SGD and Adafactor; beta1 of AdamW and LAMB.
-    beta2: of AdamW and LAMB.
+    beta2: of AdamW and LAMB; what that of Adafactor grows to.
     optim_dtype: of the momentum, 'bfloat16' or 'float32'.
     grad_norm_clip: largest global norm of the gradient; 0 for no limit.
     weight_decay: 0 for none.
     weight_decay_on: 'kernels' or 'all'.
-    layer_decay: of `layer_scales`; 1 for none.
+    layer_scales: of `layer_scales`, to multiply the learning rate with; None
+      for the same rate everywhere.
     sam_rho: radius of Sharpness-Aware Minimisation (arXiv:2010.01412), which
       computes a second gradient, there; 0 for none. `update` then needs the
       argument `grad_fn`: parameters to gradient.
@@ -154,10 +197,11 @@ def create_optimizer(
   decay = [optax.add_decayed_weights(weight_decay, mask)]
   if not weight_decay:
     decay = []
-  by_layer = [_scale_by_layer(layer_decay)] if layer_decay != 1 else []
+  by_layer = [_scale_by_layer(layer_scales)] if layer_scales else []
+  directions = _directions(optimizer, momentum, beta2, optim_dtype, decay)
   tx = optax.chain(
     *clip,
-    *_directions(optimizer, momentum, beta2, optim_dtype, decay),
+    *(_by_block(direction) for direction in directions),
     *by_layer,
     optax.scale_by_learning_rate(learning_rate),
   )
@@ -174,14 +218,20 @@ def _directions(
   dtype: str,
   decay: Sequence[optax.GradientTransformation],
 ) -> list[optax.GradientTransformation]:
-  """Returns what makes steps of gradients, but for the learning rate."""
+  """Returns what makes steps of gradients, but for the learning rate.
+
+  Adafactor is that of arXiv:2106.04560, Sec. 3.4, as big_vision has it: with
+  momentum, with a largest `beta2`, without scaling by the size of the parameter
+  and without clipping of the update.
+  """
   if optimizer == 'sgd':
     return [*decay, optax.trace(momentum, accumulator_dtype=dtype)]
   if optimizer == 'adafactor':
-    # Without scaling by the size of the parameter (arXiv:2106.04560, App. B).
     return [
-      optax.scale_by_factored_rms(min_dim_size_to_factor=32),
-      optax.clip_by_block_rms(1.0),
+      optax.scale_by_factored_rms(
+        min_dim_size_to_factor=32,
+        decay_rate_fn=functools.partial(_growing_beta2, largest=beta2),
+      ),
       optax.ema(momentum, debias=False, accumulator_dtype=dtype),
       *decay,
     ]
@@ -189,3 +239,8 @@ def _directions(
   if optimizer == 'lamb':
     return [adam, *decay, optax.scale_by_trust_ratio()]
   return [adam, *decay]
+
+
+def _growing_beta2(step: Any, exponent: float, *, largest: float) -> Any:
+  """Returns that of Adafactor (arXiv:1804.04235, Sec. 7.2), up to `largest`."""
+  return jnp.minimum(1.0 - (step + 1.0) ** -exponent, largest)

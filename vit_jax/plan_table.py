@@ -45,7 +45,7 @@ def state(like: state_lib.TrainState, mesh: jax.sharding.Mesh) -> str:
   for n in sorted({*fsdp[:_MAX_ROWS], mesh.shape['fsdp']}):
     sizes = (count // n, n, mesh.shape['model'])
     other = jax.sharding.AbstractMesh(sizes, mesh.axis_names)
-    placed = sharding.place(other, like)
+    placed = sharding.place_state(other, like)
     mark = ' (this)' if n == mesh.shape['fsdp'] else ''
     rows.append(
       (

@@ -23,6 +23,7 @@ from jaxtyping import Array
 import numpy as np
 
 from vit_jax import errors
+from vit_jax import state as state_lib
 
 # First match wins; names are those of the official checkpoints. A spec is of the
 # last dimensions: blocks that are scanned have one more before them, for layers.
@@ -83,14 +84,13 @@ def make_mesh(
   )
 
 
-def state_shardings(mesh: Mesh | AbstractMesh, state: Any) -> Any:
-  """Returns a NamedSharding for each array, by `RULES`.
+def place(mesh: Mesh | AbstractMesh, params: Any) -> Any:
+  """Returns shapes and dtypes of parameters with the shardings of `RULES`.
 
-  Optimizer states are matched too: their names end as the parameters' do. A
-  dimension that its axis does not divide is replicated.
+  A dimension that its axis does not divide is replicated.
   """
 
-  def sharding(path: tuple[Any, ...], x: Any) -> NamedSharding:
+  def placed(path: tuple[Any, ...], x: Any) -> jax.ShapeDtypeStruct:
     name = jax.tree_util.keystr(path, simple=True, separator='/')
     spec = next(spec for pattern, spec in RULES if re.search(pattern, name))
     spec = (None,) * (x.ndim - len(spec)) + tuple(spec)
@@ -98,18 +98,32 @@ def state_shardings(mesh: Mesh | AbstractMesh, state: Any) -> Any:
       axis if axis and size % mesh.shape[axis] == 0 else None
       for size, axis in zip(x.shape, spec, strict=True)
     ]
-    return NamedSharding(mesh, P(*axes))
+    sharding = NamedSharding(mesh, P(*axes))
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
-  return jax.tree_util.tree_map_with_path(sharding, state)
+  return jax.tree_util.tree_map_with_path(placed, params)
 
 
-def place(mesh: Mesh | AbstractMesh, state: Any) -> Any:
-  """Returns the shapes and dtypes of arrays with their `state_shardings`."""
-  return jax.tree.map(
-    lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-    state,
-    state_shardings(mesh, state),
-  )
+def place_state(
+  mesh: Mesh | AbstractMesh, state: state_lib.TrainState
+) -> state_lib.TrainState:
+  """Returns the shapes and dtypes of a state with shardings.
+
+  An array of the optimizer, whose path ends as that of a parameter does, is
+  where that parameter is if it has its shape. Whatever else there is, such as
+  the factored moments of Adafactor, is small and replicated.
+  """
+  params = place(mesh, state.params)
+  by_path = dict(jax.tree_util.tree_leaves_with_path(params))
+
+  def placed(path: tuple[Any, ...], x: Any) -> jax.ShapeDtypeStruct:
+    ends = (path[start:] for start in range(len(path)))
+    like = next((by_path[end] for end in ends if end in by_path), None)
+    has_its_shape = like is not None and like.shape == x.shape
+    sharding = like.sharding if has_its_shape else replicated(mesh)
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+  return jax.tree_util.tree_map_with_path(placed, state)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -142,7 +156,7 @@ def split_batch(x: Array) -> Array:
   return jax.lax.with_sharding_constraint(x, BATCH)
 
 
-def replicated(mesh: Mesh) -> NamedSharding:
+def replicated(mesh: Mesh | AbstractMesh) -> NamedSharding:
   """Returns the sharding of what every device holds."""
   return NamedSharding(mesh, P())
 

@@ -14,6 +14,7 @@ import optax
 
 from vit_jax import build
 from vit_jax import freeze as freeze_lib
+from vit_jax import optim
 from vit_jax import state as state_lib
 from vit_jax import update
 from vit_jax.configs import durations
@@ -44,7 +45,10 @@ class Stage:
   freeze: tuple[str, ...]
 
   def learning_rate(self, step: int) -> Any:
-    """Returns that of a step of the run."""
+    """Returns the rate that a step of the run, from 1 on, is taken with.
+
+    That is what is logged. The official code logs that of the step after it.
+    """
     return self.schedule(step - 1 - self.before)
 
   def enter(self, state: state_lib.TrainState) -> state_lib.TrainState:
@@ -88,16 +92,17 @@ def make(
   Raises:
     errors.UserError: if a setting of a stage cannot be.
   """
-  stages, before, has_ema = [], 0, config.ema_decay > 0
+  stages, before = [], 0
+  params = build.abstract_params(model, image_shape)
   for stage in durations.split(config):
-    tx, schedule = build.optimizer(stage)
+    tx, schedule = _optimizer(stage, params)
     freeze = (*locked, *stage.freeze)
     stages.append(
       Stage(
         before=before,
         last=before + stage.total_steps,
         like=build.abstract_state(
-          model, tx, image_shape, mesh, freeze, has_ema
+          params, tx, mesh, freeze, has_ema=config.ema_decay > 0
         ),
         step=functools.partial(
           train_step,
@@ -114,6 +119,41 @@ def make(
     )
     before += stage.total_steps
   return stages
+
+
+def _optimizer(
+  config: ml_collections.ConfigDict, params: dict[str, Any]
+) -> tuple[optax.GradientTransformation, optax.Schedule]:
+  """Returns the optimizer of a config and its learning rate by step.
+
+  Args:
+    config: settings.
+    params: shapes of all parameters, of the frozen ones too.
+  """
+  schedule = optim.create_learning_rate_schedule(
+    config.total_steps,
+    config.base_lr,
+    config.decay_type,
+    config.warmup_steps,
+    timescale=config.timescale,
+    cooldown_steps=config.cooldown_steps,
+  )
+  scales = None
+  if config.layer_decay != 1:
+    scales = optim.layer_scales(params, config.layer_decay)
+  tx = optim.create_optimizer(
+    schedule,
+    optimizer=config.optimizer,
+    momentum=config.momentum,
+    beta2=config.beta2,
+    optim_dtype=config.optim_dtype,
+    grad_norm_clip=config.grad_norm_clip,
+    weight_decay=config.weight_decay,
+    weight_decay_on=config.weight_decay_on,
+    layer_scales=scales,
+    sam_rho=config.sam_rho,
+  )
+  return tx, schedule
 
 
 def at(stages: Sequence[Stage], step: int) -> Stage:

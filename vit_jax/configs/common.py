@@ -117,6 +117,7 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   config.optimizer = 'sgd'
   # Of SGD and Adafactor; beta1 of AdamW and LAMB.
   config.momentum = 0.9
+  # Of AdamW and LAMB; what that of Adafactor grows to (arXiv:2106.04560).
   config.beta2 = 0.999
   # Of the momentum: 'bfloat16' or 'float32'.
   config.optim_dtype = 'bfloat16'
@@ -125,7 +126,7 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   # embeddings) or 'all'.
   config.weight_decay_on = 'kernels'
   # The learning rate of each block is this much lower than of the next one; 1
-  # for the same (arXiv:2106.08254 has 0.65 to 0.75 in fine-tuning).
+  # for the same (arXiv:2106.08254 has 0.65 to 0.75 in fine-tuning). Not of LiT.
   config.layer_decay = 1.0
   # Radius of Sharpness-Aware Minimisation, which takes two gradients a step; 0
   # for none.
@@ -134,7 +135,8 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   # beside them; 0 for none.
   config.ema_decay = 0.0
   # Regular expressions: parameters are frozen where one matches the start of
-  # their name. r'(?!head/)' trains the head alone.
+  # their name, which `scan_layers` does not change. r'(?!head/)' trains the head
+  # alone.
   config.freeze = ()
   # Stages of a run, one after the other: dicts of settings for each, of those
   # in `vit_jax.stages`, `total_steps` or `total_epochs` among them.

@@ -130,6 +130,37 @@ def stack(params: Mapping[str, Any]) -> dict[str, Any]:
   return stacked
 
 
+def official_names(name: str, x: Any) -> list[str]:
+  """Returns the names of an array when unrolled: one a block if it is stacked.
+
+  Args:
+    name: path in a tree of parameters, 'Transformer/encoderblock/...' say.
+    x: the array, or its shape.
+  """
+  parts = name.split('/')
+  for i, part in enumerate(parts):
+    if part in _SCANNED:
+      return [
+        '/'.join([*parts[:i], f'{part}_{block}', *parts[i + 1 :]])
+        for block in range(x.shape[0])
+      ]
+  return [name]
+
+
+def depth_axes(tree: Any) -> Any:
+  """Returns the axis of depth of each array: 0, or None if it is not stacked.
+
+  Args:
+    tree: parameters, or what is named as they are: the state of an optimizer.
+  """
+
+  def axis(path: tuple[Any, ...], _: Any) -> int | None:
+    name = jax.tree_util.keystr(path, simple=True, separator='/')
+    return 0 if set(_SCANNED) & set(name.split('/')) else None
+
+  return jax.tree_util.tree_map_with_path(axis, tree)
+
+
 def _stack_arrays(arrays: tuple[Any, ...]) -> Any:
   # Those in memory stay there: a device may have no room for all of them.
   on_host = all(isinstance(x, np.ndarray) for x in arrays)

@@ -1,0 +1,99 @@
+"""Optimizers see one block at a time, whether blocks are stacked or not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from vit_jax import optim
+from vit_jax.models import blocks
+
+STEPS = 5
+
+
+def make_params(depth=3):
+  """Returns unrolled parameters; each block is 100 times the next one."""
+  rng = np.random.RandomState(0)
+
+  def layer(scale):
+    return {
+      'kernel': jnp.float32(scale * rng.normal(size=(40, 48))),
+      'bias': jnp.float32(scale * rng.normal(size=48)),
+    }
+
+  encoder = {
+    f'encoderblock_{i}': {'Dense_0': layer(100.0**-i)} for i in range(depth)
+  }
+  head = jax.tree.map(jnp.zeros_like, layer(1.0))
+  return {'Transformer': encoder, 'embedding': layer(1.0), 'head': head}
+
+
+def train(scan, schedule, **how):
+  """Returns unrolled parameters after steps along random gradients."""
+  rng = np.random.RandomState(1)
+  grads = [
+    jax.tree.map(
+      lambda x: jnp.float32((jnp.abs(x).max() + 1) * rng.normal(size=x.shape)),
+      make_params(),
+    )
+    for _ in range(STEPS)
+  ]
+  as_stored = blocks.stack if scan else lambda tree: tree
+  params = as_stored(make_params())
+  tx = optim.create_optimizer(
+    schedule,
+    weight_decay=0.1,
+    layer_scales=optim.layer_scales(params, 0.7),
+    **how,
+  )
+  state = tx.init(params)
+  for step in range(STEPS):
+    # As if each parameter had a square as its loss, besides.
+    grad_fn = lambda p, _, g=grads[step]: jax.tree.map(
+      lambda x, y: 0.1 * x + y, p, as_stored(g)
+    )
+    extra = {'grad_fn': grad_fn} if how.get('sam_rho') else {}
+    updates, state = tx.update(grad_fn(params, 0), state, params, **extra)
+    params = optax.apply_updates(params, updates)
+  return blocks.unstack(params)
+
+
+@pytest.mark.parametrize('optimizer', optim.OPTIMIZERS)
+@pytest.mark.parametrize('decay_type', optim.DECAY_TYPES)
+def test_scanned_equals_unrolled(optimizer, decay_type):
+  schedule = optim.create_learning_rate_schedule(
+    STEPS, 0.1, decay_type, 2, cooldown_steps=1
+  )
+  # One of each kind in turn, so that all occur with some schedule.
+  index = optim.DECAY_TYPES.index(decay_type)
+  how = {
+    'optimizer': optimizer,
+    'optim_dtype': ('float32', 'bfloat16')[index % 2],
+    'weight_decay_on': ('kernels', 'all')[index // 2],
+    'sam_rho': (0.0, 0.05, 0.05, 0.0)[index],
+  }
+  want, got = (train(scan, schedule, **how) for scan in (False, True))
+
+  def check(path, a, b):
+    assert np.abs(a - b).max() < 1e-5 * np.abs(b).max(), path
+
+  jax.tree_util.tree_map_with_path(check, got, want)
+
+
+@pytest.mark.parametrize('optimizer', optim.OPTIMIZERS)
+def test_a_deeper_model_has_no_longer_program(optimizer):
+  def program(depth):
+    params = blocks.stack(make_params(depth))
+    tx = optim.create_optimizer(lambda _: 0.1, optimizer=optimizer)
+    update = jax.jit(tx.update).lower(params, tx.init(params), params)
+    return len(update.as_text().splitlines())
+
+  assert program(2) == program(6)
+
+
+def test_a_rule_that_mixes_parameters_is_no_rule_of_a_block():
+  clip = optim._by_block(optax.clip_by_global_norm(1.0))
+  params = blocks.stack(make_params())
+  with pytest.raises(ValueError, match='out_axes'):
+    clip.update(params, clip.init(params), params)
