@@ -51,6 +51,7 @@ LEVELS = (
   ('workdir', 'data.pipeline', 'data.stand_in', 'data.subsets', 'data.inputs'),
   ('data.captions',),
   ('sharding',),
+  ('data.dataset',),
   ('models.resnet', 'models.bert', 'models.layers', 'models.blocks'),
   ('models.positions', 'loggers'),
   ('models.vit', 'models.mixer'),

@@ -1,6 +1,6 @@
 """From a config to what training and evaluation share."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 from typing import Any
 
@@ -25,6 +25,7 @@ from vit_jax.configs import arguments
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.data import augment
+from vit_jax.data import dataset
 from vit_jax.data import mixing
 from vit_jax.data import pipeline
 from vit_jax.data import sources
@@ -67,43 +68,12 @@ class Data:
     return (*self.preprocess.size, self.test.num_channels)
 
 
-def _decoded(
-  config: ml_collections.ConfigDict, split: str, train: bool
-) -> pipeline.Decoded:
-  with sharding.first_process_first():
-    source = sources.get_source(
-      config.dataset, split, data_dir=config.tfds_data_dir
-    )
-  channels = config.pp.channels
-  if isinstance(source, sources.ArraySource) and channels not in (
-    None,
-    source.image_shape[-1],
-  ):
-    raise errors.UserError(
-      f'config.pp.channels is {channels}: only image files can be read so;'
-      f' {config.dataset} has {source.image_shape[-1]} channels.'
-    )
-  if train and config.pp.shots:
-    source = subsets.few_shots(source, config.pp.shots)
-  if train and config.pp.balance_classes:
-    source = subsets.balanced(source)
-  return pipeline.Decoded(
-    source,
-    exif=config.pp.exif,
-    on_bad_image=config.on_bad_image,
-    channels=channels,
-    train=train,
-    on_host=bool(config.pp.randaugment),
-  )
-
-
 def data(
-  config: ml_collections.ConfigDict,
-  decoded: Callable[..., pipeline.Decoded] = _decoded,
+  config: ml_collections.ConfigDict, splits: dataset.Splits | None = None
 ) -> Data:
-  """Opens the data set, by `decoded`; no image of a folder is read yet."""
-  train = decoded(config, config.pp.train, train=True)
-  test = decoded(config, config.pp.test, train=False)
+  """Returns how a data set becomes batches; None opens it."""
+  splits = splits or dataset.open_splits(config)
+  train, test = splits.train, splits.test
   _check_channels(config, test.num_channels)
   how = {
     'size': resolved.image_size(config),
@@ -117,10 +87,11 @@ def data(
   resize_test = resolved.resize_test(config)
   classes = len(test.source.class_names)
   logging.info(
-    '%s: %d images to train on (%s), %d to test (%s)%s.',
+    '%s: %d images to train on (%s%s), %d to test (%s)%s.',
     config.dataset,
     len(train),
     config.pp.train,
+    _selection(train.source),
     len(test),
     config.pp.test,
     f', {classes} classes' if classes else '',  # There are none of captions.
@@ -149,6 +120,11 @@ def data(
       'prefetch': config.prefetch,
     },
   )
+
+
+def _selection(source: sources.Source) -> str:
+  """Returns how a subset was chosen, for the log; nothing for a whole split."""
+  return f', {source.how}' if isinstance(source, subsets.Subset) else ''
 
 
 def eval_batches(

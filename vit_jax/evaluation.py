@@ -23,6 +23,7 @@ from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import storage
 from vit_jax.configs import validate
+from vit_jax.data import dataset
 
 Batch = dict[str, Array]
 EvalStep = Callable[[Any, Batch], dict[str, Array]]
@@ -68,10 +69,12 @@ def make_eval_step(
 
 
 def classification(
-  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  splits: dataset.Splits,
 ) -> tuple[state_lib.TrainState, EvalFn]:
   """Returns the shapes of a state and what evaluates its parameters."""
-  data = build.data(config)
+  data = build.data(config, splits)
   model = build.model(config, len(data.class_names))
   like = build.abstract_state(
     model,
@@ -163,7 +166,8 @@ def evaluate(
   Args:
     config: see `configs.common`.
     workdir: of the run.
-    prepare: (config, mesh) to the shapes of a state and its evaluation.
+    prepare: (config, mesh, splits) to the shapes of a state and its
+      evaluation.
 
   Returns:
     The metrics, also printed and written to `workdir/evaluation.json`.
@@ -183,8 +187,8 @@ def evaluate(
       f'{workdir} has no whole checkpoint yet. Train first or longer.'
     )
   mesh = sharding.make_mesh(**config.mesh)
-  config, _ = defaults.fill(config, workdir, mesh, resumed=True)
-  like, eval_fn = prepare(config, mesh)
+  filled = defaults.fill(config, workdir, mesh, resumed=True)
+  like, eval_fn = prepare(filled.config, mesh, filled.splits)
   state = saver.restore_for_evaluation(like.replace(opt_state=()))
   saver.close()
   metrics = {'step': int(state.step), **of_state(eval_fn, state)}

@@ -169,7 +169,7 @@ def main(argv: Sequence[str]) -> None:
   sizes = parse_mesh(options.mesh) if options.mesh else config.mesh
   mesh = sharding.make_mesh(**sizes, devices=chosen)
   if config.model is None:  # What it is, its weights tell.
-    config, _ = defaults.fill(config, '', mesh, resumed=False)
+    config = defaults.fill(config, '', mesh, resumed=False).config
   limit = flops.memory_bytes(chosen[0])
   if options.memory_gib:
     limit = int(options.memory_gib * 2**30)

@@ -37,6 +37,7 @@ from vit_jax import workdir as workdir_lib
 from vit_jax.configs import arguments
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
+from vit_jax.data import dataset
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.interop import files
@@ -70,9 +71,18 @@ def classification(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
   data: build.Data | None = None,
+  *,
+  splits: dataset.Splits | None = None,
 ) -> Task:
-  """Returns the task of finding the class of an image; None opens the data."""
-  data = data or build.data(config)
+  """Returns the task of finding the class of an image.
+
+  Args:
+    config: settings, none open.
+    mesh: where the state is.
+    data: None makes it of `splits`.
+    splits: the data set; None opens it.
+  """
+  data = data or build.data(config, splits)
   model = build.model(config, len(data.class_names))
   loss_fn = update.make_loss_fn(
     model, data.preprocess.train, config.loss, config.label_smoothing, data.mix
@@ -108,7 +118,7 @@ def train_and_evaluate(
   Args:
     config: see `configs.common`.
     workdir: folder for checkpoints, metrics and, at the end, `artifact/`.
-    make_task: (config, mesh) to what is trained.
+    make_task: (config, mesh, splits=splits) to what is trained.
 
   Returns:
     The last state.
@@ -140,19 +150,20 @@ def _train(
     sources.require_folder(config.dataset)  # Before weights are downloaded.
   saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
   resumed = saver.latest_step is not None
-  config, weights = defaults.fill(config, workdir, mesh, resumed=resumed)
-  task = make_task(config, mesh)
+  filled = defaults.fill(config, workdir, mesh, resumed=resumed)
+  config = filled.config
+  task = make_task(config, mesh, splits=filled.splits)
   splits = {
     'config.pp.train': task.data.train.source,
     'config.pp.test': task.data.test.source,
   }
   workdir_lib.check_data(workdir, splits, resumed=resumed)
   if not resumed:
-    state = task.stages[0].new_state(task.initial_params(weights))
-    del weights
+    state = task.stages[0].new_state(task.initial_params(filled.weights))
   else:
     stage = stages_lib.at(task.stages, saver.latest_step)
     state = saver.restore(stage.like)
+  del filled  # Its weights are in the state by now.
   first_step = int(state.step)
   _describe(config, task, workdir, first_step)
 
