@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from vit_jax.configs import choices
+
 _LINEAR_END = 1e-5  # Of the official code.
 
-DECAY_TYPES = ('cosine', 'linear', 'rsqrt', 'constant')
-OPTIMIZERS = ('sgd', 'adamw', 'lamb', 'adafactor')
+DECAY_TYPES = choices.CHOICES['decay_type']
+OPTIMIZERS = choices.CHOICES['optimizer']
 
 _BLOCK = re.compile(r'(encoderblock|MixerBlock)(_(\d+))?/')
 

@@ -18,17 +18,16 @@ import ml_collections
 from vit_jax import artifact
 from vit_jax import build
 from vit_jax import defaults
-from vit_jax import environment
 from vit_jax import errors
 from vit_jax import evaluation
 from vit_jax import flops
 from vit_jax import loop
 from vit_jax import metrics as metrics_lib
-from vit_jax import models
 from vit_jax import profiler
 from vit_jax import report
 from vit_jax import sharding
 from vit_jax import stages as stages_lib
+from vit_jax import start
 from vit_jax import state as state_lib
 from vit_jax import storage
 from vit_jax import update
@@ -40,7 +39,6 @@ from vit_jax.configs import validate
 from vit_jax.data import dataset
 from vit_jax.data import pipeline
 from vit_jax.data import sources
-from vit_jax.interop import files
 from vit_jax.models import blocks
 
 Batch = dict[str, Array]
@@ -152,6 +150,7 @@ def _train(
   resumed = saver.latest_step is not None
   filled = defaults.fill(config, workdir, mesh, resumed=resumed)
   config = filled.config
+  start.check_steps(config, saver.latest_step, workdir)
   task = make_task(config, mesh, splits=filled.splits)
   splits = {
     'config.pp.train': task.data.train.source,
@@ -165,10 +164,12 @@ def _train(
     state = saver.restore(stage.like)
   del filled  # Its weights are in the state by now.
   first_step = int(state.step)
-  _describe(config, task, workdir, first_step)
+  start.describe(
+    config, task.model, task.stages, task.data, workdir, first_step
+  )
 
   writer = metrics_lib.Writer(
-    workdir, first_step + 1, loggers=config.loggers, config=_plain(config)
+    workdir, first_step + 1, loggers=config.loggers, config=start.plain(config)
   )
   parts = loop.Parts(
     stages=task.stages,
@@ -200,42 +201,6 @@ def jit_step(
     donate_argnums=0,
     out_shardings=(shardings, sharding.replicated(mesh)),
   )
-
-
-def _plain(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns settings as JSON has them."""
-  return json.loads(config.to_json_best_effort())
-
-
-def _describe(config, task, workdir, first_step) -> None:
-  """Logs the model and writes the config, on process 0."""
-  if jax.process_index():
-    return
-  cost = flops.forward_flops(task.model, task.data.image_shape)
-  logging.info(
-    '%s\nForward pass: %.4g GFLOP an image.',
-    models.parameter_table(task.stages[0].like.params),
-    cost / 1e9,
-  )
-  path = storage.as_path(workdir) / 'config.json'
-  files.write_json(environment.describe(), path.with_name(environment.FILE))
-  text = config.to_json_best_effort(indent=2) + '\n'
-  if first_step and path.exists() and path.read_text() != text:
-    logging.warning(
-      'The config differs from that of the run so far: %s.',
-      ', '.join(workdir_lib.changed(files.read_json(path), _plain(config))),
-    )
-  if first_step >= config.total_steps:
-    logging.warning('The run has ended: of %d steps none is left.', first_step)
-  elif config.warmup_steps >= config.total_steps and not config.stages:
-    logging.warning(
-      'config.warmup_steps, %d, leave nothing of %d steps: the learning rate'
-      ' will not reach config.base_lr.',
-      config.warmup_steps,
-      config.total_steps,
-    )
-  path.write_text(text, encoding='utf-8')
-  files.write_lines(task.data.class_names, path.with_name(artifact.LABELS))
 
 
 def _batches(config, data, mesh, first_step) -> Iterator[Batch]:
@@ -293,7 +258,7 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
     looks = jax.process_count() == 1 and config.eval_every > 0
     path = report.write(
       workdir,
-      _plain(config),
+      start.plain(config),
       weights,
       data.test.source if looks and not task.vocabulary else None,
     )
