@@ -25,6 +25,7 @@ from vit_jax import inference_time
 from vit_jax import storage
 from vit_jax import train
 from vit_jax.configs import durations
+from vit_jax.configs import unused
 from vit_jax.configs import validate
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -82,6 +83,7 @@ def run(trainers: Mapping[tuple[str, bool], Any] = TRAINERS) -> None:
     given = config_flags.get_override_values(flags.FLAGS['config'])
     config = durations.steps_first(config, given)
     validate.validate(config)
+    unused.refuse(config, given)
   has_text = 'text_model' in (config.get('model') or {})
   if (config.trainer, has_text) not in trainers:
     raise errors.UserError(
