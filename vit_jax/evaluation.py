@@ -24,6 +24,7 @@ from vit_jax import state as state_lib
 from vit_jax import storage
 from vit_jax.configs import validate
 from vit_jax.data import dataset
+from vit_jax.interop import files
 
 Batch = dict[str, Array]
 EvalStep = Callable[[Any, Batch], dict[str, Array]]
@@ -196,7 +197,7 @@ def evaluate(
     text = json.dumps(metrics, indent=2)
     print(text)
     try:
-      (folder / 'evaluation.json').write_text(text + '\n')
+      files.write_text(text + '\n', folder / 'evaluation.json')
     except OSError as e:
       raise errors.UserError(
         f'{folder}/evaluation.json cannot be written: {e.strerror}.'
