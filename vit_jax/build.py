@@ -226,20 +226,32 @@ def initial_params(
   """
   if weights is None:
     params = models.init_params(module, image_shape, config.seed)
-    if config.posemb == 'sincos2d':
-      _fix_positions(config, params, image_shape)
-    return params
-  shapes = jax.eval_shape(blocks.unstack, shapes)
-  params = _pretrained_params(config, shapes, image_shape, weights)
-  return blocks.stack(params) if config.scan_layers else params
+  else:
+    shapes = jax.eval_shape(blocks.unstack, shapes)
+    params = _pretrained_params(config, shapes, image_shape, weights)
+    params = blocks.stack(params) if config.scan_layers else params
+  if config.posemb == 'sincos2d':
+    _fix_positions(config, params, image_shape, weights)
+  return params
 
 
 def _fix_positions(
   config: ml_collections.ConfigDict,
   params: dict[str, Any],
   image_shape: tuple[int, int, int],
+  weights: weights_lib.Weights | None,
 ) -> None:
-  """Replaces random position embeddings; that of the class token becomes 0."""
+  """Sets position embeddings to fixed ones; that of the class token to 0.
+
+  Learned ones of a file are not replaced: it would give wrong features.
+  """
+  if weights is not None:
+    have = weights_lib.flatten(weights.params)[checkpoint.POSEMB]
+    if not positions.are_sincos2d(have[0, int('cls' in weights.params) :]):
+      raise errors.UserError(
+        f"config.posemb is 'sincos2d', but {config.pretrained} has learned"
+        f" position embeddings, which fixed ones cannot replace. Set 'learn'."
+      )
   grid = model_configs.patch_grid(
     image_shape[:2],
     tuple(config.model.patches.size),

@@ -79,14 +79,16 @@ def fill(
   num_examples = len(splits.train.source)
   config = durations.in_steps(config, num_examples).unlock()
   validate.validate(config)
-  config.attention = _attention(config, mesh)
+  config.attention = _attention(config, mesh, saved.get('attention'))
   return Filled(config.lock(), splits, weights)
 
 
 def _attention(
-  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  before: str | None,
 ) -> str:
-  """Returns config.attention, with 'auto' decided."""
+  """Returns config.attention, with 'auto' decided, once for all of a run."""
   model = config.model.get('image', config.model)
   if not model.get('transformer'):
     return config.attention
@@ -102,6 +104,7 @@ def _attention(
     num_heads=model.transformer.num_heads,
     dtype=config.dtype,
     heads_are_split=mesh.shape['model'] > 1,
+    before=before,
   )
 
 
