@@ -39,7 +39,7 @@ def check_steps(
   """
   if saved is not None and saved > config.total_steps:
     epochs = ''
-    if config.total_epochs is not None:
+    if config.total_epochs is not None and not config.stages:
       epochs = f' (config.total_epochs={config.total_epochs:g})'
     raise errors.UserError(
       f'{workdir} has a checkpoint of step {saved}, but config.total_steps is'

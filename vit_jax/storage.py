@@ -56,6 +56,9 @@ def write_bytes(data: bytes, path: Path) -> None:
 
   Whoever reads it, or goes on after a kill, sees the old content or the new one.
   In a bucket an object appears only when all of it is there.
+
+  Raises:
+    OSError: if it cannot be written; it names `path`.
   """
   if is_address(path):
     path.write_bytes(data)
@@ -67,6 +70,8 @@ def write_bytes(data: bytes, path: Path) -> None:
       f.flush()
       os.fsync(f.fileno())
     os.replace(temporary, path)
+  except OSError as e:  # Messages name the file that was to be written.
+    raise OSError(e.errno, e.strerror, os.fspath(path)) from e
   finally:
     temporary.unlink(missing_ok=True)
 

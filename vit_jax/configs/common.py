@@ -46,7 +46,8 @@ def _add_model(config: ml_collections.ConfigDict) -> None:
   config.adapt_channels = ''
   # Resize that kernel where config.model.patches.size is another.
   config.adapt_patches = False
-  # Of the computation: 'float32' or 'bfloat16'. Parameters are float32 always.
+  # Of the computation, in LiT models of the image tower: 'float32' or 'bfloat16'.
+  # Parameters are float32 always.
   config.dtype = 'float32'
   # 'xla', 'cudnn' (GPUs, bfloat16), or 'auto': the faster one, measured when a
   # run begins; a resumed run keeps it.

@@ -84,6 +84,8 @@ def _evaluates(config: Config) -> bool:
   return bool(config.eval_every if every is None else every)
 
 
+_DROPOUT = ('dropout_rate', 'attention_dropout_rate')
+
 _RULES: tuple[tuple[tuple[str, ...], _Reason], ...] = (
   (
     ('timescale',),
@@ -122,6 +124,10 @@ _RULES: tuple[tuple[tuple[str, ...], _Reason], ...] = (
     _unless(
       lambda config: config.loss == 'sigmoid', "config.loss is not 'sigmoid'"
     ),
+  ),
+  (
+    tuple(f'model.image.transformer.{name}' for name in _DROPOUT),
+    lambda config: 'the image tower of LiT models is locked, without dropout',
   ),
   (
     ('pp.crop_area', 'pp.crop_ratio'),
