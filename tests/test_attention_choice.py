@@ -5,8 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import tiny
 from vit_jax import attention_choice
+from vit_jax import defaults
 from vit_jax import errors
+from vit_jax import sharding
+from vit_jax import start
+from vit_jax.interop import files
 from vit_jax.models import layers
 
 HOW = {
@@ -79,3 +84,35 @@ def test_dropout_and_sown_weights_do_without_cudnn():
     )
   with pytest.raises(Exception, match='(?i)cudnn'):
     layer.apply(variables, x, deterministic=True)
+
+
+@pytest.mark.usefixtures('gpu')
+def test_a_run_keeps_the_attention_it_began_with(
+  image_folder, tmp_path, monkeypatch
+):
+  """Another measurement, at resume, would change the bits of what follows."""
+  faster = 'cudnn'
+  monkeypatch.setattr(
+    attention_choice, '_seconds', lambda name, *_: 1.0 + (name != faster)
+  )
+  config = tiny.get_config(str(image_folder))
+  config.dtype = 'bfloat16'
+  mesh = sharding.make_mesh()
+  fill = lambda resumed: (
+    defaults.fill(config, str(tmp_path), mesh, resumed=resumed).config
+  )
+  first = fill(resumed=False)
+  assert first.attention == 'cudnn'
+  files.write_json(start.plain(first), tmp_path / 'config.json')
+  faster = 'xla'
+  assert fill(resumed=False).attention == 'xla'
+  assert fill(resumed=True).attention == 'cudnn'
+  config.attention = 'xla'  # Whoever sets it gets it.
+  assert fill(resumed=True).attention == 'xla'
+  config.attention, config.dtype = 'auto', 'float32'  # What cuDNN cannot do.
+  assert fill(resumed=True).attention == 'xla'
+
+
+def test_a_run_that_moves_to_other_devices_says_that_attention_changes(caplog):
+  assert attention_choice.choose('auto', **HOW, before='cudnn') == 'xla'
+  assert "used attention 'cudnn' so far" in caplog.text

@@ -140,6 +140,8 @@ def test_inference_time_measures_the_steps_it_says(tmp_path):
     ('model_name', 'b17', "no model 'b17'"),
     ('model_name', 'lit_b16b', 'classifies no images'),
     ('image_size', 20, 'too small for a patch of ViT-B_32'),
+    ('dtype', 'bf16', "'bf16', must be one of .* mean 'bfloat16'"),
+    ('initial_steps', -3, 'config.initial_steps is -3, must be at least 0'),
   ],
 )
 def test_inference_time_refuses(name, value, message):
@@ -147,6 +149,13 @@ def test_inference_time_refuses(name, value, message):
   config.batch = config.num_classes = config.image_size = 32
   config[name] = value
   with pytest.raises(errors.UserError, match=message):
+    inference_time.check(config)
+
+
+def test_other_run_files_are_not_measured():
+  _, config = load('digits')
+  config.trainer = 'inference_time'
+  with pytest.raises(errors.UserError, match='give --config=configs/inference'):
     inference_time.check(config)
 
 

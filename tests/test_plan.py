@@ -2,6 +2,7 @@
 
 import re
 
+from conftest import GOLDEN
 from conftest import run
 from conftest import tiny_lit
 import jax
@@ -9,6 +10,7 @@ import pytest
 
 from configs import tiny
 from vit_jax import ahead
+from vit_jax import download
 from vit_jax import errors
 from vit_jax import fit
 from vit_jax import hlo
@@ -104,6 +106,24 @@ def test_data_that_is_not_here():
   assert len(data.class_names) == 7
   assert batch['image'].shape == (8, 32, 32, 3)  # Raw.
   assert batch['label'].shape == (8,)
+
+
+def test_a_plan_downloads_nothing(monkeypatch, tmp_path):
+  def fail(*args):
+    raise AssertionError(args)
+
+  monkeypatch.setattr(download, 'download', fail)
+  config = tiny.get_config('cifar10').unlock()
+  config.model, config.pretrained_dir = None, str(tmp_path)
+  known = {}
+  for name in ('augreg-L_16-384', str(GOLDEN / 'hf_vit')):
+    config.pretrained = name
+    known[name] = resolved.with_defaults(config, plan.model_of_weights(config))
+  assert [c.model.hidden_size for c in known.values()] == [1024, 32]
+  for name in ('https://example.com/a.npz', 'unknown'):
+    config.pretrained = name
+    with pytest.raises(errors.UserError, match=f'{name}, are not here: a plan'):
+      plan.model_of_weights(config)
 
 
 def test_towers_are_planned_without_captions(tmp_path):

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from configs import tiny
+from vit_jax import errors
 from vit_jax import freeze
 from vit_jax import sharding
 from vit_jax import train
+from vit_jax import weights as weights_lib
+from vit_jax.configs import arguments
 from vit_jax.configs import resolved
 from vit_jax.models import positions
 
@@ -46,3 +49,41 @@ def test_they_are_set_and_not_trained(image_folder):
     'posembed_input': {'pos_embedding': (1, 7, 16)}
   }
   assert 'posembed_input' not in trained['Transformer']
+
+
+def test_fixed_positions_of_a_file_are_recognised():
+  fixed = positions.sincos2d((3, 5), 16)
+  assert positions.are_sincos2d(fixed)
+  assert positions.are_sincos2d(fixed.astype(np.float16).astype(np.float32))
+  assert not positions.are_sincos2d(fixed + 0.02)
+  assert not positions.are_sincos2d(fixed[:14])
+
+
+def test_fine_tuning_sets_fixed_positions_anew_but_keeps_no_learned_ones(
+  image_folder,
+):
+  config = tiny.get_config(str(image_folder)).unlock()
+  config.posemb = 'sincos2d'
+  make = lambda config: train.classification(
+    resolved.with_defaults(config), sharding.make_mesh()
+  )
+  params = jax.tree.map(np.array, make(config).initial_params(None))
+  weights = weights_lib.Weights(
+    params=params,
+    model=arguments.of_saved_model(resolved.with_defaults(config)),
+    class_names=['a', 'b', 'c'],
+    image_shape=(16, 24, 3),
+    mean=(0.5,),
+    std=(0.5,),
+  )
+  config.pretrained = 'weights.npz'
+  config.pp.crop = (32, 24)
+  task = make(config)
+  got = task.initial_params(weights)
+  embeddings = got['Transformer']['posembed_input']['pos_embedding'][0]
+  # Those of the new grid, not those of the file made larger.
+  np.testing.assert_array_equal(embeddings[1:], positions.sincos2d((4, 3), 16))
+  assert not np.any(embeddings[0])
+  params['Transformer']['posembed_input']['pos_embedding'] += 0.1
+  with pytest.raises(errors.UserError, match=r'weights.npz has learned pos'):
+    task.initial_params(weights)

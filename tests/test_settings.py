@@ -9,11 +9,16 @@ import pytest
 
 from vit_jax import build
 from vit_jax import errors
+from vit_jax import losses
+from vit_jax import optim
+from vit_jax.configs import choices
 from vit_jax.configs import common
 from vit_jax.configs import durations
 from vit_jax.configs import images
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
+from vit_jax.models import blocks
+from vit_jax.models import layers
 
 
 def digits():
@@ -166,7 +171,7 @@ def test_settings_reach_the_model():
     ('total_steps', None, 'config.total_steps must be set'),
     ('base_lr', -0.1, 'config.base_lr is -0.1, must be at least 0'),
     ('label_smoothing', 1.5, 'from 0.0 to 1.0'),
-    ('warmup_steps', 2000, 'must be less than total_steps, 2000'),
+    ('warmup_steps', -1, 'config.warmup_steps is -1, must be at least 0'),
     ('accum_steps', 3, 'must divide config.batch, 128'),
     ('pp.crop', None, 'config.pp.crop is None, must be the size'),
     ('pp.crop', (8, 8, 3), r'\(8, 8, 3\), must be the size'),
@@ -223,3 +228,15 @@ def test_values_out_of_range_are_refused(name, value, message):
     node[last] = value
   with pytest.raises(errors.UserError, match=message):
     validate.validate(config)
+
+
+def test_what_may_be_chosen_is_what_there_is():
+  tables = {
+    'loss': losses.LOSSES,
+    'attention': ('auto', *layers.ATTENTION),
+    'remat': ('', *blocks.REMAT_POLICIES),
+    'optimizer': optim.OPTIMIZERS,
+    'decay_type': optim.DECAY_TYPES,
+  }
+  for name, table in tables.items():
+    assert set(choices.CHOICES[name]) == set(table)

@@ -185,11 +185,11 @@ def test_epochs_of_a_run(image_folder, tmp_path):
   'stages, message',
   [
     (({'total_steps': 4, 'batch': 8},), "'batch' in stage 1, which is not one"),
-    (({'total_steps': 1},), r'stage 1: warmup_steps is 1, must be less'),
+    (({'base_lr': 1.0},), r'stage 1: total_steps must be set'),
     (({'total_steps': 5}, {'total_steps': 0}), r'stage 2: total_steps is 0'),
   ],
 )
 def test_stages_that_cannot_be(stages, message):
-  config = get_config('images', stages=stages)
+  config = get_config('images', stages=stages, total_steps=None)
   with pytest.raises(errors.UserError, match=message):
     validate.validate(config)

@@ -6,7 +6,10 @@ import pytest
 
 from configs import tiny
 from vit_jax import build
+from vit_jax import defaults
 from vit_jax import errors
+from vit_jax import sharding
+from vit_jax import train
 from vit_jax.configs import resolved
 from vit_jax.data import sources
 from vit_jax.data import subsets
@@ -59,3 +62,56 @@ def test_settings_of_folders(tmp_path):
   config.pp.balance_classes = True
   labels = build.data(resolved.with_defaults(config)).train.source.labels()
   assert len(set(np.bincount(labels))) == 1
+
+
+@pytest.mark.parametrize(
+  'settings, images',
+  [
+    ({'shots': 2}, 6),
+    ({'train': 'train[:10]+test', 'balance_classes': True}, None),
+    ({'shots': 3, 'balance_classes': True}, 9),
+    ({}, 36),
+  ],
+)
+def test_an_epoch_is_the_images_that_are_trained_on(
+  image_folder, monkeypatch, settings, images
+):
+  opened, get_source = [], sources.get_source
+  monkeypatch.setattr(
+    sources,
+    'get_source',
+    lambda name, split, **how: (
+      opened.append(split) or get_source(name, split, **how)
+    ),
+  )
+  config = tiny.get_config(str(image_folder)).unlock()
+  config.pp.update(settings)
+  config.batch, config.total_epochs, config.eval_every_epochs = 2, 7.0, 1.0
+  mesh = sharding.make_mesh()
+  filled = defaults.fill(config, '', mesh, resumed=False)
+  task = train.classification(filled.config, mesh, splits=filled.splits)
+  trained_on = len(task.data.train)
+  assert images in (None, trained_on)
+  assert filled.config.total_steps == round(7 * trained_on / 2)
+  assert filled.config.eval_every == round(trained_on / 2)
+  assert opened == [config.pp.train, 'test']
+
+
+def test_the_log_says_how_images_were_chosen(image_folder, caplog):
+  config = tiny.get_config(str(image_folder)).unlock()
+  config.pp.balance_classes = True
+  config.pp.train = 'train[:10]'
+  with caplog.at_level('INFO'):
+    data = build.data(resolved.with_defaults(config))
+  each = np.bincount(data.train.source.labels())[0]
+  assert len(data.train) == 3 * each > 10
+  assert (
+    f'{3 * each} images to train on (train[:10], 10 different ones, repeated'
+    f' until each class has {each}: config.pp.balance_classes), 15 to test'
+  ) in caplog.text
+  config.pp.shots = 2
+  config.pp.train = 'train'
+  caplog.clear()
+  with caplog.at_level('INFO'):
+    build.data(resolved.with_defaults(config))
+  assert 'train, 2 of each class out of 36: config.pp.shots; 6' in caplog.text

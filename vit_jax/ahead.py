@@ -19,6 +19,7 @@ from vit_jax import sharding
 from vit_jax import stages
 from vit_jax import state as state_lib
 from vit_jax import train
+from vit_jax.data import dataset
 from vit_jax.data import pipeline
 from vit_jax.data import stand_in
 from vit_jax.models import layers
@@ -63,7 +64,7 @@ def open_data(
     errors.UserError: if the data set is neither known nor here.
   """
 
-  def decoded(config, split, train):
+  def decoded(split, train):
     if 'text_model' in config.model:
       source = stand_in.StandIn(0)
     else:
@@ -75,7 +76,10 @@ def open_data(
       )
     return pipeline.Decoded(source, channels=config.pp.channels, train=train)
 
-  return build.data(config, decoded)
+  splits = dataset.Splits(
+    decoded(config.pp.train, train=True), decoded(config.pp.test, train=False)
+  )
+  return build.data(config, splits)
 
 
 def make_task(

@@ -23,6 +23,7 @@ def choose(
   num_heads: int,
   dtype: str,
   heads_are_split: bool,
+  before: str | None = None,
 ) -> str:
   """Returns a name in `layers.ATTENTION`.
 
@@ -34,6 +35,8 @@ def choose(
     num_heads: N.
     dtype: of the model.
     heads_are_split: whether the heads are on several devices.
+    before: what this run has used so far; 'auto' keeps it, so that the run ends
+      with the same bits as without a break. None: it begins.
 
   Raises:
     errors.UserError: if it is 'cudnn' where that cannot be.
@@ -52,7 +55,14 @@ def choose(
   if setting != 'auto':
     return setting
   if not possible:
+    if before == 'cudnn':
+      logging.warning(
+        "This run used attention 'cudnn' so far, which is not possible here: from"
+        " now on it is 'xla', whose results differ by rounding."
+      )
     return 'xla'
+  if before in layers.ATTENTION:
+    return before
   shape = (batch, tokens, width)
   times = {name: _seconds(name, shape, num_heads) for name in layers.ATTENTION}
   best = min(times, key=times.get)

@@ -1,6 +1,6 @@
 """From a config to what training and evaluation share."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 from typing import Any
 
@@ -24,6 +24,7 @@ from vit_jax.configs import arguments
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.data import augment
+from vit_jax.data import dataset
 from vit_jax.data import mixing
 from vit_jax.data import pipeline
 from vit_jax.data import sources
@@ -66,43 +67,12 @@ class Data:
     return (*self.preprocess.size, self.test.num_channels)
 
 
-def _decoded(
-  config: ml_collections.ConfigDict, split: str, train: bool
-) -> pipeline.Decoded:
-  with sharding.first_process_first():
-    source = sources.get_source(
-      config.dataset, split, data_dir=config.tfds_data_dir
-    )
-  channels = config.pp.channels
-  if isinstance(source, sources.ArraySource) and channels not in (
-    None,
-    source.image_shape[-1],
-  ):
-    raise errors.UserError(
-      f'config.pp.channels is {channels}: only image files can be read so;'
-      f' {config.dataset} has {source.image_shape[-1]} channels.'
-    )
-  if train and config.pp.shots:
-    source = subsets.few_shots(source, config.pp.shots)
-  if train and config.pp.balance_classes:
-    source = subsets.balanced(source)
-  return pipeline.Decoded(
-    source,
-    exif=config.pp.exif,
-    on_bad_image=config.on_bad_image,
-    channels=channels,
-    train=train,
-    on_host=bool(config.pp.randaugment),
-  )
-
-
 def data(
-  config: ml_collections.ConfigDict,
-  decoded: Callable[..., pipeline.Decoded] = _decoded,
+  config: ml_collections.ConfigDict, splits: dataset.Splits | None = None
 ) -> Data:
-  """Opens the data set, by `decoded`; no image of a folder is read yet."""
-  train = decoded(config, config.pp.train, train=True)
-  test = decoded(config, config.pp.test, train=False)
+  """Returns how a data set becomes batches; None opens it."""
+  splits = splits or dataset.open_splits(config)
+  train, test = splits.train, splits.test
   _check_channels(config, test.num_channels)
   how = {
     'size': resolved.image_size(config),
@@ -116,10 +86,11 @@ def data(
   resize_test = resolved.resize_test(config)
   classes = len(test.source.class_names)
   logging.info(
-    '%s: %d images to train on (%s), %d to test (%s)%s.',
+    '%s: %d images to train on (%s%s), %d to test (%s)%s.',
     config.dataset,
     len(train),
     config.pp.train,
+    _selection(train.source),
     len(test),
     config.pp.test,
     f', {classes} classes' if classes else '',  # There are none of captions.
@@ -148,6 +119,11 @@ def data(
       'prefetch': config.prefetch,
     },
   )
+
+
+def _selection(source: sources.Source) -> str:
+  """Returns how a subset was chosen, for the log; nothing for a whole split."""
+  return f', {source.how}' if isinstance(source, subsets.Subset) else ''
 
 
 def eval_batches(
@@ -235,20 +211,32 @@ def initial_params(
   """
   if weights is None:
     params = models.init_params(module, image_shape, config.seed)
-    if config.posemb == 'sincos2d':
-      _fix_positions(config, params, image_shape)
-    return params
-  shapes = jax.eval_shape(blocks.unstack, shapes)
-  params = _pretrained_params(config, shapes, image_shape, weights)
-  return blocks.stack(params) if config.scan_layers else params
+  else:
+    shapes = jax.eval_shape(blocks.unstack, shapes)
+    params = _pretrained_params(config, shapes, image_shape, weights)
+    params = blocks.stack(params) if config.scan_layers else params
+  if config.posemb == 'sincos2d':
+    _fix_positions(config, params, image_shape, weights)
+  return params
 
 
 def _fix_positions(
   config: ml_collections.ConfigDict,
   params: dict[str, Any],
   image_shape: tuple[int, int, int],
+  weights: weights_lib.Weights | None,
 ) -> None:
-  """Replaces random position embeddings; that of the class token becomes 0."""
+  """Sets position embeddings to fixed ones; that of the class token to 0.
+
+  Learned ones of a file are not replaced: it would give wrong features.
+  """
+  if weights is not None:
+    have = weights_lib.flatten(weights.params)[checkpoint.POSEMB]
+    if not positions.are_sincos2d(have[0, int('cls' in weights.params) :]):
+      raise errors.UserError(
+        f"config.posemb is 'sincos2d', but {config.pretrained} has learned"
+        f" position embeddings, which fixed ones cannot replace. Set 'learn'."
+      )
   grid = model_configs.patch_grid(
     image_shape[:2],
     tuple(config.model.patches.size),

@@ -22,7 +22,7 @@ from vit_jax.interop import sniff
 Params = dict[str, Any]
 
 _FIRST_KERNELS = ('conv_root/kernel', 'embedding/kernel', 'stem/kernel')
-_POSEMB = 'Transformer/posembed_input/pos_embedding'
+POSEMB = 'Transformer/posembed_input/pos_embedding'
 _MIXING = 'MixerBlock_0/token_mixing/Dense_0/kernel'
 
 
@@ -137,10 +137,10 @@ def adapt(
     flat[name] = adapt_kernel(
       flat[name], want[name].shape, path, adapt_channels, adapt_patches
     )
-  if _POSEMB in flat and _POSEMB in want and flat[_POSEMB].ndim == 3:
-    flat[_POSEMB] = interpolate_posembed(
-      flat[_POSEMB],
-      want[_POSEMB].shape[1],
+  if POSEMB in flat and POSEMB in want and flat[POSEMB].ndim == 3:
+    flat[POSEMB] = interpolate_posembed(
+      flat[POSEMB],
+      want[POSEMB].shape[1],
       model_config.get('classifier', '').startswith('token'),
       grid=grid,
       old_grid=_pretrained_grid(weights) or pretrained_grid,
@@ -172,12 +172,12 @@ def at_size(
   resized = dataclasses.replace(weights, image_shape=shape, resize_test=None)
   grid = weights_lib.grid(resized)
   flat = weights_lib.flatten(weights.params)
-  if _POSEMB in flat:
+  if POSEMB in flat:
     prefix = int(weights.model.get('classifier', '').startswith('token'))
     num_tokens = grid[0] * grid[1] + prefix
-    fits = flat[_POSEMB].shape[1] == num_tokens
-    flat[_POSEMB] = interpolate_posembed(
-      flat[_POSEMB],
+    fits = flat[POSEMB].shape[1] == num_tokens
+    flat[POSEMB] = interpolate_posembed(
+      flat[POSEMB],
       num_tokens,
       bool(prefix),
       grid=grid,

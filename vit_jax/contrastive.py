@@ -8,7 +8,6 @@ has one, is trained.
 from collections.abc import Callable
 import dataclasses
 import functools
-import pathlib
 from typing import Any
 
 import flax.linen as nn
@@ -33,6 +32,7 @@ from vit_jax.configs import arguments
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.data import captions
+from vit_jax.data import dataset
 from vit_jax.data import text
 
 # The image tower, but for a head that it may have.
@@ -51,8 +51,8 @@ def evaluate(
 ) -> dict[str, int | float]:
   """As `evaluation.evaluate`, with images and their captions."""
 
-  def prepare(config, mesh):
-    task = make_task(config, mesh)
+  def prepare(config, mesh, splits):
+    task = make_task(config, mesh, splits=splits)
     return task.stages[0].like, task.eval_fn
 
   return evaluation.evaluate(config, workdir, prepare)
@@ -62,13 +62,16 @@ def make_task(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
   data: build.Data | None = None,
+  *,
+  splits: dataset.Splits | None = None,
 ) -> train.Task:
   """Returns the task of finding the text of an image and the image of a text.
 
   Args:
     config: settings.
     mesh: where the state is.
-    data: None opens the captions and the vocabulary.
+    data: None opens the vocabulary.
+    splits: where `data` is None: images and captions; None opens them.
 
   Raises:
     errors.UserError: if the captions or the vocabulary are not right.
@@ -80,7 +83,7 @@ def make_task(
       vocabulary = lit_weights.find_vocabulary(
         config.model, config.vocabulary, config.pretrained_dir
       )
-    data = _data(config, model, vocabulary)
+    data = _data(config, model, vocabulary, splits)
   loss_fn = make_loss_fn(
     model, data.preprocess.train, config.loss, config.label_smoothing
   )
@@ -121,22 +124,17 @@ def make_task(
 
 
 def _data(
-  config: ml_collections.ConfigDict, model: nn.Module, vocabulary: str
+  config: ml_collections.ConfigDict,
+  model: nn.Module,
+  vocabulary: str,
+  splits: dataset.Splits | None,
 ) -> build.Data:
   tokenizer = text.get_tokenizer(
     model.pp['tokenizer_name'], vocabulary, model.pp['max_len']
   )
   text.check_vocabulary(tokenizer, model.vocab_size, vocabulary)
 
-  def decoded(config, split, train):
-    return captions.DecodedPairs(
-      captions.open_captions(pathlib.Path(config.dataset), split),
-      exif=config.pp.exif,
-      on_bad_image=config.on_bad_image,
-      train=train,
-    )
-
-  data = build.data(config, decoded)
+  data = build.data(config, splits)
   return dataclasses.replace(
     data,
     train_transform=captions.TrainPair(data.train_transform, tokenizer),

@@ -1,8 +1,8 @@
 """Fills the settings that a config leaves open, before anything is built."""
 
 import copy
+import dataclasses
 import math
-import pathlib
 from typing import Any
 
 from absl import logging
@@ -19,9 +19,23 @@ from vit_jax.configs import durations
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
-from vit_jax.data import captions
-from vit_jax.data import sources
+from vit_jax.data import dataset
 from vit_jax.interop import files
+
+
+@dataclasses.dataclass(frozen=True)
+class Filled:
+  """What a run starts from.
+
+  Attributes:
+    config: with nothing left open, checked again.
+    splits: the data set, opened.
+    weights: the pretrained ones, if they were read.
+  """
+
+  config: ml_collections.ConfigDict
+  splits: dataset.Splits
+  weights: weights_lib.Weights | None
 
 
 def fill(
@@ -30,8 +44,8 @@ def fill(
   mesh: jax.sharding.Mesh,
   *,
   resumed: bool,
-) -> tuple[ml_collections.ConfigDict, weights_lib.Weights | None]:
-  """Asks the weights, the run so far and the device.
+) -> Filled:
+  """Asks the weights, the data set, the run so far and the device.
 
   Args:
     config: settings, checked.
@@ -40,14 +54,10 @@ def fill(
     resumed: whether it has a checkpoint. Its own `config.json` tells then, and
       the pretrained weights are not read.
 
-  Returns:
-    The config with nothing left open, checked again, and the
-    pretrained weights, if they were read.
-
   Raises:
-    errors.UserError: if the weights cannot be read, or do not tell.
+    errors.UserError: if the weights or the data cannot be read, or do not tell.
   """
-  weights, known = None, {}
+  weights, known, saved = None, {}, {}
   if resumed:
     saved = files.read_json(storage.as_path(workdir) / 'config.json')
     known = {
@@ -62,33 +72,23 @@ def fill(
       path = released.find(config.pretrained, config.pretrained_dir)
     logging.info('Starting from %s.', path)
     weights = checkpoint.read(path)
-    known = _what_weights_say(weights)
+    known = what_weights_say(weights)
   known = {k: v for k, v in known.items() if v is not None}
   config = resolved.with_defaults(config, known)
-  num_examples = _num_examples(config) if durations.has_epochs(config) else 0
+  splits = dataset.open_splits(config)
+  num_examples = len(splits.train.source)
   config = durations.in_steps(config, num_examples).unlock()
   validate.validate(config)
-  config.attention = _attention(config, mesh)
-  return config.lock(), weights
-
-
-def _num_examples(config: ml_collections.ConfigDict) -> int:
-  """Returns how many images there are to train on."""
-  if 'text_model' in config.model:
-    folder = pathlib.Path(config.dataset)
-    return len(captions.open_captions(folder, config.pp.train))
-  with sharding.first_process_first():
-    return len(
-      sources.get_source(
-        config.dataset, config.pp.train, data_dir=config.tfds_data_dir
-      )
-    )
+  config.attention = _attention(config, mesh, saved.get('attention'))
+  return Filled(config.lock(), splits, weights)
 
 
 def _attention(
-  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  before: str | None,
 ) -> str:
-  """Returns config.attention, with 'auto' decided."""
+  """Returns config.attention, with 'auto' decided, once for all of a run."""
   model = config.model.get('image', config.model)
   if not model.get('transformer'):
     return config.attention
@@ -104,10 +104,12 @@ def _attention(
     num_heads=model.transformer.num_heads,
     dtype=config.dtype,
     heads_are_split=mesh.shape['model'] > 1,
+    before=before,
   )
 
 
-def _what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
+def what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
+  """Returns the settings that weights decide where a config leaves them open."""
   known = {'pp.mean': tuple(weights.mean), 'pp.std': tuple(weights.std)}
   if weights.model is None:
     return known

@@ -24,6 +24,8 @@ from vit_jax import state as state_lib
 from vit_jax import storage
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
+from vit_jax.data import dataset
+from vit_jax.interop import files
 
 Batch = dict[str, Array]
 EvalStep = Callable[[Any, Batch], dict[str, Array]]
@@ -69,10 +71,12 @@ def make_eval_step(
 
 
 def classification(
-  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  splits: dataset.Splits,
 ) -> tuple[state_lib.TrainState, EvalFn]:
   """Returns the shapes of a state and what evaluates its parameters."""
-  data = build.data(config)
+  data = build.data(config, splits)
   model = build.model(config, len(data.class_names))
   like = build.abstract_state(
     build.abstract_params(model, data.image_shape),
@@ -163,7 +167,8 @@ def evaluate(
   Args:
     config: see `configs.common`.
     workdir: of the run.
-    prepare: (config, mesh) to the shapes of a state and its evaluation.
+    prepare: (config, mesh, splits) to the shapes of a state and its
+      evaluation.
 
   Returns:
     The metrics, also printed and written to `workdir/evaluation.json`.
@@ -184,8 +189,8 @@ def evaluate(
       f'{workdir} has no whole checkpoint yet. Train first or longer.'
     )
   mesh = sharding.make_mesh(**config.mesh)
-  config, _ = defaults.fill(config, workdir, mesh, resumed=True)
-  like, eval_fn = prepare(config, mesh)
+  filled = defaults.fill(config, workdir, mesh, resumed=True)
+  like, eval_fn = prepare(filled.config, mesh, filled.splits)
   state = saver.restore_for_evaluation(like.replace(opt_state=()))
   saver.close()
   metrics = {'step': int(state.step), **of_state(eval_fn, state)}
@@ -193,7 +198,7 @@ def evaluate(
     text = json.dumps(metrics, indent=2)
     print(text)
     try:
-      (folder / 'evaluation.json').write_text(text + '\n')
+      files.write_text(text + '\n', folder / 'evaluation.json')
     except OSError as e:
       raise errors.UserError(
         f'{folder}/evaluation.json cannot be written: {e.strerror}.'

@@ -19,6 +19,7 @@ from vit_jax import models
 from vit_jax import released
 from vit_jax import sharding
 from vit_jax import storage
+from vit_jax.configs import choices
 from vit_jax.configs import models as model_configs
 
 
@@ -100,6 +101,13 @@ def measure(
 
 def check(config: ml_collections.ConfigDict) -> None:
   """Raises `errors.UserError` at a setting that cannot work."""
+  if 'model_name' not in config:
+    raise errors.UserError(
+      "config.trainer is 'inference_time', which has settings of its own: give"
+      ' --config=configs/inference_time.py.'
+    )
+  choices.check('dtype', config.dtype)
+  choices.check_range('config.initial_steps', config.initial_steps, 0)
   for name in ('batch', 'num_classes', 'image_size', 'steps'):
     if config[name] < 1:
       raise errors.UserError(

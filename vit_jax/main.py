@@ -26,6 +26,7 @@ from vit_jax import storage
 from vit_jax import train
 from vit_jax.configs import durations
 from vit_jax.configs import resolved
+from vit_jax.configs import unused
 from vit_jax.configs import validate
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -84,6 +85,7 @@ def run(trainers: Mapping[tuple[str, bool], Any] = TRAINERS) -> None:
     config = durations.steps_first(config, given)
     config = resolved.complete(config)
     validate.validate(config)
+    unused.refuse(config, given)
   has_text = 'text_model' in (config.get('model') or {})
   if (config.trainer, has_text) not in trainers:
     raise errors.UserError(

@@ -71,8 +71,8 @@ class Writer:
       self._folder = pathlib.Path(tempfile.mkdtemp())
       self._address = storage.as_path(workdir)
       if (self._address / JSONL).exists():
-        text = (self._address / JSONL).read_text()
-        (self._folder / JSONL).write_text(text, encoding='utf-8')
+        text = (self._address / JSONL).read_text(encoding='utf-8')
+        files.write_text(text, self._folder / JSONL)
     self._path = self._folder / JSONL
     self._drop_from(first_step)
     self._loggers = loggers_lib.make(

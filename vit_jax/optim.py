@@ -13,11 +13,12 @@ import optax
 
 from vit_jax import errors
 from vit_jax.models import blocks
+from vit_jax.configs import choices
 
 _LINEAR_END = 1e-5  # Of the official code.
 
-DECAY_TYPES = ('cosine', 'linear', 'rsqrt', 'constant')
-OPTIMIZERS = ('sgd', 'adamw', 'lamb', 'adafactor')
+DECAY_TYPES = choices.CHOICES['decay_type']
+OPTIMIZERS = choices.CHOICES['optimizer']
 
 # Blocks of ViTs, hybrids and Mixers: each has one row of them.
 _BLOCK = re.compile(r'(?:Transformer/encoderblock|MixerBlock)_(\d+)/')

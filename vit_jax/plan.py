@@ -3,17 +3,20 @@
 python -m vit_jax.plan --config=configs/h14_imagenet.py --topology=v5e:16x16 \
   --mesh=data:64,fsdp:4 --config.dtype=bfloat16 --config.batch=4096
 
-Compiles the step that the config trains; reads no images and no weights. TPUs
-need `pip install -e '.[plan]'`. With --devices=N it compiles for N virtual CPU
-devices, whose activations are float32; with neither, for the devices here.
-Attention is by XLA unless config.attention says otherwise.
+Compiles the step that the config trains. It reads no images, downloads nothing, and
+reads weights only where they alone say which model it is. TPUs need
+`pip install -e '.[plan]'`. With --devices=N it compiles for N virtual CPU devices,
+whose activations are float32; with neither, for the devices here. Attention is by
+XLA unless config.attention says otherwise.
 """
 
 from collections.abc import Sequence
 import os
+import pathlib
 import re
 import sys
 import time
+from typing import Any
 
 from absl import flags
 from absl import logging
@@ -24,14 +27,17 @@ from ml_collections import config_flags
 
 from vit_jax import ahead
 from vit_jax import build
+from vit_jax import checkpoint
 from vit_jax import cli
 from vit_jax import defaults
 from vit_jax import errors
 from vit_jax import fit
 from vit_jax import flops
 from vit_jax import plan_table
+from vit_jax import registry
 from vit_jax import sharding
 from vit_jax.configs import durations
+from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
 
@@ -160,6 +166,25 @@ def plan(
   return '\n\n'.join(filter(None, parts))
 
 
+def model_of_weights(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns what pretrained weights say of the model, without a download.
+
+  Raises:
+    errors.UserError: if they are not here and nothing else says it.
+  """
+  name, folder = config.pretrained, pathlib.Path(config.pretrained_dir)
+  for path in (pathlib.Path(name), folder / f'{name}.npz', folder / name):
+    if path.expanduser().exists():
+      return defaults.what_weights_say(checkpoint.read(path.expanduser()))
+  if entry := registry.entries().get(name):
+    return {'model': model_configs.get_model_config(entry.model).to_dict()}
+  raise errors.UserError(
+    f'config.model is None, and the weights that say which model it is,'
+    f' {name}, are not here: a plan downloads nothing. Set config.model, or'
+    f' fetch them and give their path as --config.pretrained.'
+  )
+
+
 def main(argv: Sequence[str]) -> None:
   cli.refuse_words(argv)
   options = flags.FLAGS
@@ -169,15 +194,14 @@ def main(argv: Sequence[str]) -> None:
   chosen = devices(options.topology, options.devices)
   sizes = parse_mesh(options.mesh) if options.mesh else config.mesh
   mesh = sharding.make_mesh(**sizes, devices=chosen)
-  if config.model is None:  # What it is, its weights tell.
-    config, _ = defaults.fill(config, '', mesh, resumed=False)
+  known = model_of_weights(config) if config.model is None else None
   limit = flops.memory_bytes(chosen[0])
   if options.memory_gib:
     limit = int(options.memory_gib * 2**30)
   logging.set_verbosity(logging.WARNING)  # How many images: none are read.
   print(
     plan(
-      durations.in_steps(resolved.with_defaults(config), _EPOCH),
+      durations.in_steps(resolved.with_defaults(config, known), _EPOCH),
       mesh,
       num_classes=options.num_classes,
       limit=limit,

@@ -8,6 +8,8 @@ from typing import Any
 from jaxtyping import Float
 import numpy as np
 
+from vit_jax import storage
+
 Line = tuple[Sequence[int | float], Sequence[int | float]]
 
 _COLOURS = 'inferno'  # Of maps: even in lightness, also for the colour-blind.
@@ -21,8 +23,10 @@ def _figure(width: int | float, height: int | float) -> Any:
 
 
 def save(figure: Any, path: os.PathLike | str) -> None:
-  """Writes a figure as a PNG."""
-  figure.savefig(path, dpi=150)
+  """Writes a figure as a PNG, whole or not at all."""
+  buffer = io.BytesIO()
+  figure.savefig(buffer, dpi=150)
+  storage.write_bytes(buffer.getvalue(), storage.as_path(path))
 
 
 def svg(figure: Any) -> str:

@@ -79,7 +79,7 @@ def record(
   }
   with files.replaced_folder(output, last=RESULT) as folder:
     files.write_json(config, folder / 'config.json')
-    (folder / metrics.JSONL).write_text(lines, encoding='utf-8')
+    files.write_text(lines, folder / metrics.JSONL)
     panels = curves.panels(rows, ('loss', 'test accuracy'))
     plot.save(plot.curves(panels, x='step'), folder / 'curve.png')
     if model:

@@ -51,6 +51,31 @@ def make_workdir(workdir: str) -> Path:
   return path
 
 
+def write_bytes(data: bytes, path: Path) -> None:
+  """Writes a file, whole or not at all.
+
+  Whoever reads it, or goes on after a kill, sees the old content or the new one.
+  In a bucket an object appears only when all of it is there.
+
+  Raises:
+    OSError: if it cannot be written; it names `path`.
+  """
+  if is_address(path):
+    path.write_bytes(data)
+    return
+  temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
+  try:
+    with open(temporary, 'wb') as f:
+      f.write(data)
+      f.flush()
+      os.fsync(f.fileno())
+    os.replace(temporary, path)
+  except OSError as e:  # Messages name the file that was to be written.
+    raise OSError(e.errno, e.strerror, os.fspath(path)) from e
+  finally:
+    temporary.unlink(missing_ok=True)
+
+
 def upload(folder: pathlib.Path, address: Path, last: str = '') -> None:
   """Copies the files of a folder to an address, over those of their names.
 

@@ -18,18 +18,17 @@ import ml_collections
 from vit_jax import artifact
 from vit_jax import build
 from vit_jax import defaults
-from vit_jax import environment
 from vit_jax import errors
 from vit_jax import evaluation
 from vit_jax import flops
 from vit_jax import loop
 from vit_jax import metrics as metrics_lib
-from vit_jax import models
 from vit_jax import official
 from vit_jax import profiler
 from vit_jax import report
 from vit_jax import sharding
 from vit_jax import stages as stages_lib
+from vit_jax import start
 from vit_jax import state as state_lib
 from vit_jax import storage
 from vit_jax import update
@@ -38,9 +37,9 @@ from vit_jax import workdir as workdir_lib
 from vit_jax.configs import arguments
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
+from vit_jax.data import dataset
 from vit_jax.data import pipeline
 from vit_jax.data import sources
-from vit_jax.interop import files
 from vit_jax.models import blocks
 
 Batch = dict[str, Array]
@@ -76,9 +75,18 @@ def classification(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
   data: build.Data | None = None,
+  *,
+  splits: dataset.Splits | None = None,
 ) -> Task:
-  """Returns the task of finding the class of an image; None opens the data."""
-  data = data or build.data(config)
+  """Returns the task of finding the class of an image.
+
+  Args:
+    config: settings, none open.
+    mesh: where the state is.
+    data: None makes it of `splits`.
+    splits: the data set; None opens it.
+  """
+  data = data or build.data(config, splits)
   model = build.model(config, len(data.class_names))
   loss_fn = update.make_loss_fn(
     model, data.preprocess.train, config.loss, config.label_smoothing, data.mix
@@ -114,7 +122,7 @@ def train_and_evaluate(
   Args:
     config: see `configs.common`.
     workdir: folder for checkpoints, metrics and, at the end, `artifact/`.
-    make_task: (config, mesh) to what is trained.
+    make_task: (config, mesh, splits=splits) to what is trained.
 
   Returns:
     The last state.
@@ -147,24 +155,28 @@ def _train(
     sources.require_folder(config.dataset)  # Before weights are downloaded.
   saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
   resumed = saver.latest_step is not None
-  config, weights = defaults.fill(config, workdir, mesh, resumed=resumed)
-  task = make_task(config, mesh)
+  filled = defaults.fill(config, workdir, mesh, resumed=resumed)
+  config = filled.config
+  start.check_steps(config, saver.latest_step, workdir)
+  task = make_task(config, mesh, splits=filled.splits)
   splits = {
     'config.pp.train': task.data.train.source,
     'config.pp.test': task.data.test.source,
   }
   workdir_lib.check_data(workdir, splits, resumed=resumed)
   if not resumed:
-    state = task.stages[0].new_state(task.initial_params(weights))
-    del weights
+    state = task.stages[0].new_state(task.initial_params(filled.weights))
   else:
     stage = stages_lib.at(task.stages, saver.latest_step)
     state = saver.restore(stage.like)
+  del filled  # Its weights are in the state by now.
   first_step = int(state.step)
-  _describe(config, task, workdir, first_step)
+  start.describe(
+    config, task.model, task.stages, task.data, workdir, first_step
+  )
 
   writer = metrics_lib.Writer(
-    workdir, first_step + 1, loggers=config.loggers, config=_plain(config)
+    workdir, first_step + 1, loggers=config.loggers, config=start.plain(config)
   )
   parts = loop.Parts(
     stages=task.stages,
@@ -196,42 +208,6 @@ def jit_step(
     donate_argnums=0,
     out_shardings=(shardings, sharding.replicated(mesh)),
   )
-
-
-def _plain(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns settings as JSON has them."""
-  return json.loads(config.to_json_best_effort())
-
-
-def _describe(config, task, workdir, first_step) -> None:
-  """Logs the model and writes the config, on process 0."""
-  if jax.process_index():
-    return
-  cost = flops.forward_flops(task.model, task.data.image_shape)
-  logging.info(
-    '%s\nForward pass: %.4g GFLOP an image.',
-    models.parameter_table(task.stages[0].like.params),
-    cost / 1e9,
-  )
-  path = storage.as_path(workdir) / 'config.json'
-  files.write_json(environment.describe(), path.with_name(environment.FILE))
-  text = config.to_json_best_effort(indent=2) + '\n'
-  if first_step and path.exists() and path.read_text() != text:
-    logging.warning(
-      'The config differs from that of the run so far: %s.',
-      ', '.join(workdir_lib.changed(files.read_json(path), _plain(config))),
-    )
-  if first_step >= config.total_steps:
-    logging.warning('The run has ended: of %d steps none is left.', first_step)
-  elif config.warmup_steps >= config.total_steps and not config.stages:
-    logging.warning(
-      'config.warmup_steps, %d, leave nothing of %d steps: the learning rate'
-      ' will not reach config.base_lr.',
-      config.warmup_steps,
-      config.total_steps,
-    )
-  path.write_text(text, encoding='utf-8')
-  files.write_lines(task.data.class_names, path.with_name(artifact.LABELS))
 
 
 def _batches(config, data, mesh, first_step) -> Iterator[Batch]:
@@ -289,7 +265,7 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
     looks = jax.process_count() == 1 and config.eval_every > 0
     path = report.write(
       workdir,
-      _plain(config),
+      start.plain(config),
       weights,
       data.test.source if looks and not task.vocabulary else None,
     )

@@ -48,9 +48,11 @@ def _add_model(config: ml_collections.ConfigDict) -> None:
   config.adapt_channels = ''
   # Resize that kernel where config.model.patches.size is another.
   config.adapt_patches = False
-  # Of the computation: 'float32' or 'bfloat16'. Parameters are float32 always.
+  # Of the computation, in LiT models of the image tower: 'float32' or 'bfloat16'.
+  # Parameters are float32 always.
   config.dtype = 'float32'
-  # 'xla', 'cudnn' (GPUs, bfloat16), or 'auto': the faster one, by measurement.
+  # 'xla', 'cudnn' (GPUs, bfloat16), or 'auto': the faster one, measured when a
+  # run begins; a resumed run keeps it.
   config.attention = 'auto'
   # Compute activations again in the backward pass, which takes less memory and
   # more time: '' nothing, 'full' all of a block; with 'dots_saveable' and
@@ -66,7 +68,8 @@ def _add_model(config: ml_collections.ConfigDict) -> None:
   # approximation, as in the official models. PyTorch's differ.
   config.layer_norm_epsilon = placeholder(float)
   config.exact_gelu = placeholder(bool)
-  # Position embeddings: 'learn', or 'sincos2d', fixed (arXiv:2205.01580).
+  # Position embeddings: 'learn', or 'sincos2d', fixed (arXiv:2205.01580): weights
+  # to start from must have fixed ones too, which are computed for the new grid.
   config.posemb = 'learn'
   # First value of the biases of the head; -log(classes) suits sigmoid losses.
   config.head_bias_init = 0.0
@@ -98,11 +101,12 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   config.accum_steps = 8
   config.batch_eval = 512
   config.total_steps = placeholder(int)
-  # Durations may be given in epochs too, which come before those in steps, but
-  # for steps that are given on the command line.
+  # Durations in epochs override durations in steps, except steps set on the
+  # command line. An epoch is the images that are trained on.
   for name in durations.EPOCHS.values():
     config[name] = placeholder(float)
-  # Peak learning rate, reached after the warm-up.
+  # Peak learning rate, reached after the warm-up. A run that is too short for its
+  # warm-up and cool-down trains with a lower one, and a warning.
   config.base_lr = 0.03
   config.warmup_steps = 500
   # 'cosine' to 0, 'linear' to 1e-5, 'rsqrt' (reciprocal square root, at 0.71 of

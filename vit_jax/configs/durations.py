@@ -40,14 +40,6 @@ EPOCHS = {
 }
 
 
-def has_epochs(config: ml_collections.ConfigDict) -> bool:
-  """Whether a duration is given in epochs."""
-  names = EPOCHS.values()
-  return any(config[name] is not None for name in names) or any(
-    name in stage for stage in _stages(config) for name in names
-  )
-
-
 def steps_first(
   config: ml_collections.ConfigDict, given: Collection[str]
 ) -> ml_collections.ConfigDict:
@@ -81,7 +73,8 @@ def split(
   """Returns the config of each stage; `total_steps` is that of the stage.
 
   Raises:
-    errors.UserError: if a stage has other settings than `STAGE_SETTINGS`.
+    errors.UserError: if a stage has other settings than `STAGE_SETTINGS`, or a
+      value of another type.
   """
   if not config.stages:
     return [config]
@@ -96,7 +89,13 @@ def split(
     stage = config.copy_and_resolve_references().unlock()
     stage.stages = ()
     for name, value in changes.items():
-      stage[name] = value
+      try:
+        stage[name] = value
+      except TypeError as e:
+        raise errors.UserError(
+          f'config.stages, stage {number}: {name} is {value!r}, must be like'
+          f' {config[name]!r}.'
+        ) from e
       if name in EPOCHS:  # Steps of a stage come before epochs of the run.
         stage[EPOCHS[name]] = None
     stages.append(stage)

@@ -1,33 +1,15 @@
 """Refuses settings that cannot work, before anything is loaded."""
 
-import difflib
-import math
+from collections.abc import Sequence
 import re
 
 import ml_collections
 
 from vit_jax import errors
+from vit_jax.configs import choices
 from vit_jax.configs import durations
 from vit_jax.configs import images
 from vit_jax.configs import models
-
-_CHOICES = {
-  'trainer': ('train', 'contrastive', 'evaluate', 'sweep'),
-  'dtype': ('float32', 'bfloat16'),
-  'attention': ('auto', 'xla', 'cudnn'),
-  'remat': ('', 'full', 'dots_saveable', 'dots_with_no_batch_dims_saveable'),
-  'decay_type': ('cosine', 'linear', 'rsqrt', 'constant'),
-  'optimizer': ('sgd', 'adamw', 'lamb', 'adafactor'),
-  'optim_dtype': ('bfloat16', 'float32'),
-  'weight_decay_on': ('kernels', 'all'),
-  'posemb': ('learn', 'sincos2d'),
-  'loss': ('softmax', 'sigmoid'),
-  'on_bad_image': ('raise', 'skip'),
-  'adapt_channels': ('', 'sum', 'repeat'),
-}
-
-# None until the pretrained weights are read.
-_WITH_WEIGHTS = ('layer_norm_epsilon',)
 
 _NOT_OF_LIT = (
   'stochastic_depth_rate',
@@ -35,7 +17,14 @@ _NOT_OF_LIT = (
   'remat',
   'scan_layers',
   'evaluators',
+  'adapt_channels',
+  'adapt_patches',
+  'pp.shots',
+  'pp.balance_classes',
+  'pp.channels',
 )
+
+_NOT_OF_RESNETS = ('stochastic_depth_rate', 'remat', 'scan_layers')
 
 _MIXER_SIZES = (
   'hidden_dim',
@@ -43,36 +32,6 @@ _MIXER_SIZES = (
   'tokens_mlp_dim',
   'channels_mlp_dim',
 )
-
-_RANGES = {  # Smallest and largest that make sense, both included.
-  'seed': (0, 2**32 - 1),
-  'warmup_steps': (0, None),
-  'base_lr': (0.0, None),
-  'batch': (1, None),
-  'batch_eval': (1, None),
-  'accum_steps': (1, None),
-  'grad_norm_clip': (0.0, None),
-  'weight_decay': (0.0, None),
-  'momentum': (0.0, 1.0),
-  'beta2': (0.0, 1.0),
-  'timescale': (1, None),
-  'cooldown_steps': (0, None),
-  'layer_decay': (1e-3, 1.0),
-  'sam_rho': (0.0, None),
-  'ema_decay': (0.0, 0.9999999),
-  'label_smoothing': (0.0, 1.0),
-  'temperature_init': (1e-3, 1e3),
-  'bias_init': (-1e3, 1e3),
-  'stochastic_depth_rate': (0.0, 0.999),
-  'layer_norm_epsilon': (0.0, None),
-  'progress_every': (0, None),
-  'eval_every': (0, None),
-  'checkpoint_every': (0, None),
-  'keep_checkpoints': (1, None),
-  'num_threads': (1, 1024),
-  'num_workers': (0, 1024),
-  'prefetch': (1, 1024),
-}
 
 _LOGGERS = ('tensorboard', 'wandb', 'mlflow')
 
@@ -87,21 +46,11 @@ def validate(config: ml_collections.ConfigDict) -> None:
   Raises:
     errors.UserError: with the setting, its value, and what it may be.
   """
-  for name, choices in _CHOICES.items():
-    if config[name] not in choices:
-      near = difflib.get_close_matches(str(config[name]), choices, 1)
-      hint = f' Did you mean {near[0]!r}?' if near else ''
-      raise errors.UserError(
-        f'config.{name} is {config[name]!r}, must be one of {choices}.{hint}'
-      )
-  for name, (low, high) in _RANGES.items():
-    value = config[name]
-    if value is None and name in _WITH_WEIGHTS:
-      continue
-    if value is None:
-      raise errors.UserError(f'config.{name} must be set: --config.{name}=...')
-    _check_range(f'config.{name}', value, low, high)
-  _validate_steps(config)
+  for name in (*choices.CHOICES, *choices.RANGES):
+    if name not in durations.STAGE_SETTINGS:
+      choices.check(name, config[name])
+  _validate_stages(config)
+  _validate_batches(config)
   for name in config.evaluators:
     if not EVALUATOR.fullmatch(name):
       raise errors.UserError(
@@ -119,38 +68,16 @@ def validate(config: ml_collections.ConfigDict) -> None:
     _validate_sweep(config)
 
 
-def _check_range(
-  name: str,
-  value: int | float,
-  low: int | float,
-  high: int | float | None = None,
-) -> None:
-  if not low <= value <= (math.inf if high is None else high):  # NaN too.
-    limit = f'at least {low}' if high is None else f'from {low} to {high}'
-    raise errors.UserError(f'{name} is {value}, must be {limit}.')
-
-
-def _validate_steps(config: ml_collections.ConfigDict) -> None:
-  for name in durations.EPOCHS.values():
-    if config[name] is not None:
-      _check_range(f'config.{name}', config[name], 0.0)
-  if durations.has_epochs(config):
-    _validate_batches(config)
-    return  # Checked again when the length of an epoch is known.
+def _validate_stages(config: ml_collections.ConfigDict) -> None:
+  """Checks what may differ from stage to stage; a run without any is one."""
   for number, stage in enumerate(durations.split(config), start=1):
     where = f'config.stages, stage {number}: ' if config.stages else 'config.'
-    if stage.total_steps is None:
+    for name in durations.STAGE_SETTINGS:
+      choices.check(name, stage[name], where)
+    if stage.total_steps is None and stage.total_epochs is None:
       raise errors.UserError(
         f'{where}total_steps must be set: --config.total_steps=...'
       )
-    _check_range(f'{where}total_steps', stage.total_steps, 1)
-    if stage.warmup_steps + stage.cooldown_steps >= stage.total_steps:
-      cooldown = f' + {stage.cooldown_steps}' if stage.cooldown_steps else ''
-      raise errors.UserError(
-        f'{where}warmup_steps is {stage.warmup_steps}{cooldown}, must be less'
-        f' than total_steps, {stage.total_steps}.'
-      )
-  _validate_batches(config)
 
 
 def _validate_batches(config: ml_collections.ConfigDict) -> None:
@@ -200,9 +127,9 @@ def _validate_sweep(config: ml_collections.ConfigDict) -> None:
         f' more.'
       )
   for rate in config.sweep.base_lr:
-    _check_range('config.sweep.base_lr', rate, *_RANGES['base_lr'])
+    choices.check('base_lr', rate, 'config.sweep.')
   for seed in config.sweep.seeds:
-    _check_range('config.sweep.seeds', seed, *_RANGES['seed'])
+    choices.check('seed', seed, 'config.sweep.seeds: ')
   for name in ('train', 'holdout'):
     _check_split(f'config.sweep.{name}', config.sweep[name])
   for number, stage in enumerate(config.stages, start=1):
@@ -243,11 +170,23 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
       f'config.posemb is {config.posemb!r}, but only a ViT has positions that can'
       f' be fixed, not {config.model.model_name}.'
     )
+  if not model.get('transformer') and config.attention == 'cudnn':
+    raise errors.UserError(
+      f"config.attention is 'cudnn', but {config.model.model_name} has no"
+      f" attention. Try 'auto'."
+    )
+  if config.posemb == 'sincos2d' and model.hidden_size % 4:
+    raise errors.UserError(
+      f"config.posemb is 'sincos2d', which needs a config.model.hidden_size that 4"
+      f' divides, not {model.hidden_size}.'
+    )
   if 'tokens_mlp_dim' in model:
     for size in _MIXER_SIZES:
-      _check_range(f'{name}.{size}', model[size], 1)
+      choices.check_range(f'{name}.{size}', model[size], 1)
   else:
     _validate_vit(name, model)
+    if model.transformer is None:
+      _refuse_set(config, _NOT_OF_RESNETS, 'models without a transformer')
   crop = config.pp.crop
   size = (crop, crop) if isinstance(crop, int) else tuple(crop)
   if 0 in models.patch_grid(size, patch, model.get('resnet')):
@@ -269,11 +208,7 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
       f'config.accum_steps is {config.accum_steps}, must be 1: the texts of a'
       f' part of the batch would be compared with fewer images.'
     )
-  for name in _NOT_OF_LIT:
-    if config[name]:
-      raise errors.UserError(
-        f'config.{name} is {config[name]!r}, but has no effect in LiT models.'
-      )
+  _refuse_set(config, _NOT_OF_LIT, 'LiT models')
   if images.mixes(config.pp):
     raise errors.UserError(
       'config.pp mixes images (mixup, cutmix, or mixup by augmentation): texts of'
@@ -291,11 +226,24 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
       f'config.model.out_dim is {tuple(model.out_dim)}: embeddings of images have'
       f' width {width}, those of texts {text_dim}. They must be equal.'
     )
-  _check_range('config.model.pp.max_len', model.pp.max_len, 2)
+  choices.check_range('config.model.pp.max_len', model.pp.max_len, 2)
+
+
+def _refuse_set(
+  config: ml_collections.ConfigDict, names: Sequence[str], where: str
+) -> None:
+  """Refuses what a kind of model cannot do, unless it is off."""
+  for name in names:
+    group, _, field = name.rpartition('.')
+    value = (config[group] if group else config)[field]
+    if value:
+      raise errors.UserError(
+        f'config.{name} is {value!r}, but has no effect in {where}.'
+      )
 
 
 def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
-  _check_range(f'{prefix}.hidden_size', model.hidden_size, 1)
+  choices.check_range(f'{prefix}.hidden_size', model.hidden_size, 1)
   pooled = ('token', 'gap', 'token_gap') if model.transformer else ('gap',)
   if model.classifier not in pooled:
     raise errors.UserError(
@@ -305,9 +253,11 @@ def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
   if model.transformer is None:
     return
   for name in ('mlp_dim', 'num_heads', 'num_layers'):
-    _check_range(f'{prefix}.transformer.{name}', model.transformer[name], 1)
+    choices.check_range(
+      f'{prefix}.transformer.{name}', model.transformer[name], 1
+    )
   for name in ('dropout_rate', 'attention_dropout_rate'):
-    _check_range(
+    choices.check_range(
       f'{prefix}.transformer.{name}', model.transformer[name], 0.0, 0.999
     )
   if model.hidden_size % model.transformer.num_heads:

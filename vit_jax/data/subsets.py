@@ -13,10 +13,18 @@ Indices = Int[np.ndarray, ' N']
 
 
 class Subset:
-  """Some examples of a source; one may be there more than once."""
+  """Some examples of a source; one may be there more than once.
 
-  def __init__(self, source: sources.LabelledSource, indices: Indices):
+  Attributes:
+    how: how they were chosen and from how many, for the log.
+  """
+
+  def __init__(
+    self, source: sources.LabelledSource, indices: Indices, how: str = ''
+  ):
     self._source, self._indices = source, indices
+    before = [source.how] if isinstance(source, Subset) else []
+    self.how = '; '.join([*before, how])
     self.class_names: Sequence[str] = source.class_names
     self.image_shape = source.image_shape
 
@@ -57,7 +65,11 @@ def few_shots(source: sources.LabelledSource, shots: int) -> Subset:
         f' {len(indices)} training images. Take fewer, or a larger'
         f' config.pp.train.'
       )
-  return Subset(source, np.sort(np.concatenate([x[:shots] for x in classes])))
+  return Subset(
+    source,
+    np.sort(np.concatenate([x[:shots] for x in classes])),
+    f'{shots} of each class out of {len(source)}: config.pp.shots',
+  )
 
 
 def balanced(source: sources.LabelledSource) -> Subset:
@@ -78,5 +90,8 @@ def balanced(source: sources.LabelledSource) -> Subset:
         f' training images.'
       )
   return Subset(
-    source, np.concatenate([np.resize(x, largest) for x in classes])
+    source,
+    np.concatenate([np.resize(x, largest) for x in classes]),
+    f'{len(source)} different ones, repeated until each class has {largest}:'
+    f' config.pp.balance_classes',
   )

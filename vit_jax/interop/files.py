@@ -95,13 +95,11 @@ def write_npz(
   dtype: npt.DTypeLike = np.float32,
 ) -> None:
   """Writes arrays of one dtype, whole or not at all."""
-  path = pathlib.Path(path)
-  temporary = path.with_name(path.name + '.tmp')
-  with open(temporary, 'wb') as f:
+  with (
+    replaced_file(pathlib.Path(path)) as temporary,
+    open(temporary, 'wb') as f,
+  ):
     np.savez(f, **{k: np.asarray(v, dtype) for k, v in arrays.items()})
-    f.flush()
-    os.fsync(f.fileno())
-  os.replace(temporary, path)
 
 
 def is_safetensors(path: pathlib.Path) -> bool:
@@ -181,25 +179,24 @@ def _shards(folder: pathlib.Path) -> Sequence[pathlib.Path]:
 def write_safetensors(
   arrays: Mapping[str, Any], path: os.PathLike | str
 ) -> None:
-  """Writes float32 arrays as PyTorch's libraries expect them."""
+  """Writes float32 arrays as PyTorch's libraries expect them, whole or not."""
   arrays = {n: np.ascontiguousarray(x, np.float32) for n, x in arrays.items()}
-  pathlib.Path(path).touch()
-  mode = os.stat(path).st_mode  # It makes files that nobody else may read.
-  # transformers refuses files that do not say so.
-  safetensors.numpy.save_file(arrays, path, metadata={'format': 'pt'})
-  os.chmod(path, mode)
+  with replaced_file(pathlib.Path(path)) as temporary:
+    temporary.touch()
+    mode = temporary.stat().st_mode  # It makes files that nobody else may read.
+    # transformers refuses files that do not say so.
+    safetensors.numpy.save_file(arrays, temporary, metadata={'format': 'pt'})
+    temporary.chmod(mode)
 
 
 def write_text(text: str, path: storage.Path) -> None:
   """Writes a text file, whole or not at all."""
-  temporary = path.with_name(f'{path.name}.tmp')
-  temporary.write_text(text, encoding='utf-8')
-  temporary.replace(path)
+  storage.write_bytes(text.encode('utf-8'), path)
 
 
 def write_json(content: Any, path: storage.Path) -> None:
-  """Writes JSON that people can read."""
-  path.write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')
+  """Writes JSON that people can read, whole or not at all."""
+  write_text(json.dumps(content, indent=2) + '\n', path)
 
 
 def read_json(path: storage.Path) -> dict[str, Any]:
@@ -270,20 +267,22 @@ def replaced_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     temporary = pathlib.Path(folder) / path.name
     yield temporary
     for file in temporary.parent.iterdir():
+      with open(file, 'rb') as f:
+        os.fsync(f.fileno())
+    for file in temporary.parent.iterdir():
       if file != temporary:
         os.replace(file, path.parent / file.name)
     os.replace(temporary, path)
 
 
 def write_lines(names: Sequence[str], path: storage.Path) -> None:
-  """Writes names, one a line; those that are no plain line as JSON strings."""
+  """Writes names, one a line; others than plain lines as JSON strings."""
 
   def line(name: str) -> str:
     is_plain = name.isprintable() and not name.startswith('"')
     return name if is_plain else json.dumps(name)
 
-  text = ''.join(f'{line(name)}\n' for name in names)
-  path.write_text(text, encoding='utf-8')
+  write_text(''.join(f'{line(name)}\n' for name in names), path)
 
 
 def read_lines(path: pathlib.Path) -> list[str]:

@@ -26,3 +26,14 @@ def sincos2d(grid: tuple[int, int], width: int) -> Float[np.ndarray, 'N D']:
   y, x = np.mgrid[: grid[0], : grid[1]].reshape(2, -1, 1) * frequencies
   embeddings = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], 1)
   return embeddings.astype(np.float32)
+
+
+def are_sincos2d(embeddings: Float[np.ndarray, 'N D']) -> bool:
+  """Whether position embeddings are those of `sincos2d`, of any grid."""
+  grids = [(n, len(embeddings) // n) for n in range(1, len(embeddings) + 1)]
+  return any(
+    # Files of 16 bits round by less than this.
+    np.allclose(embeddings, sincos2d(grid, embeddings.shape[1]), atol=5e-3)
+    for grid in grids
+    if grid[0] * grid[1] == len(embeddings)
+  )

@@ -1,0 +1,214 @@
+"""A setting that is given on the command line has an effect, or is refused."""
+
+from conftest import arguments
+from conftest import run
+from conftest import run_file
+from conftest import tiny_lit
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vit_jax import build
+from vit_jax import errors
+from vit_jax import models
+from vit_jax.configs import arguments as arguments_lib
+from vit_jax.configs import durations
+from vit_jax.configs import models as model_configs
+from vit_jax.configs import resolved
+from vit_jax.configs import unused
+from vit_jax.configs import validate
+
+# Of all settings that a model has besides `config.model`, unusual values.
+OF_MODELS = {
+  'attention': 'cudnn',
+  'bias_init': -3.0,
+  'dtype': 'bfloat16',
+  'exact_gelu': True,
+  'head_bias_init': -2.0,
+  'layer_norm_epsilon': 1e-3,
+  'remat': 'full',
+  'scan_layers': True,
+  'stochastic_depth_rate': 0.25,
+  'temperature_init': 3.0,
+}
+
+# Of all settings of an optimizer and its learning rate, unusual values.
+OF_OPTIMIZERS = {
+  'base_lr': 0.5,
+  'beta2': 0.7,
+  'cooldown_steps': 4,
+  'decay_type': 'linear',
+  'grad_norm_clip': 0.01,
+  'layer_decay': 0.5,
+  'momentum': 0.5,
+  'optim_dtype': 'float32',
+  'timescale': 7,
+  'warmup_steps': 2,
+  'weight_decay': 0.3,
+  'weight_decay_on': 'all',
+}
+
+
+def digits(**settings):
+  config = resolved.with_defaults(run_file('configs/digits.py').get_config())
+  with config.unlocked():
+    config.update(settings)
+  return config
+
+
+def family(name, captions):
+  if name == 'lit':
+    return tiny_lit(captions)
+  config = digits()
+  with config.unlocked():
+    if name != 'vit':
+      config.model = model_configs.get_model_config(
+        {'mixer': 'mixer_b16', 'hybrid': 'r_ti16', 'resnet': 'r_ti16'}[name]
+      )
+      config.pp.crop = 64
+    if name == 'resnet':
+      config.model.transformer = None
+      config.model.classifier = 'gap'
+  return config
+
+
+def effect_or_reason(config, name, value, effect):
+  """Returns whether a setting changes `effect`, and why it is refused if it is."""
+  before = effect(config)
+  with config.unlocked():
+    config[name] = value
+  try:
+    validate.validate(config)
+    unused.refuse(config, (name,))
+  except errors.UserError as e:
+    return False, str(e)
+  return effect(config) != before, ''
+
+
+@pytest.mark.parametrize('name', OF_MODELS)
+@pytest.mark.parametrize('kind', ['vit', 'hybrid', 'resnet', 'mixer', 'lit'])
+def test_settings_of_models_change_the_model_or_are_refused(
+  captions, kind, name
+):
+  classes = {} if kind == 'lit' else {'num_classes': 3}
+  has_effect, reason = effect_or_reason(
+    family(kind, captions),
+    name,
+    OF_MODELS[name],
+    lambda config: repr(
+      models.from_config(arguments_lib.of_model(config), **classes)
+    ),
+  )
+  assert has_effect != bool(reason)
+  assert not reason or name in reason
+
+
+@pytest.mark.parametrize('name', OF_OPTIMIZERS)
+@pytest.mark.parametrize('optimizer', ['sgd', 'adamw', 'lamb', 'adafactor'])
+@pytest.mark.parametrize('decay_type', ['constant', 'rsqrt'])
+def test_settings_of_optimizers_change_a_step_or_are_refused(
+  optimizer, decay_type, name
+):
+  names = 'head', 'Transformer/encoderblock_0/LayerNorm_0'
+  keys = jax.random.split(jax.random.key(0), 4)
+  params = {
+    names[0]: {'kernel': jax.random.normal(keys[0], (3, 5))},
+    'Transformer': {
+      'encoderblock_0': {
+        'MlpBlock_3': {
+          'kernel': jax.random.normal(keys[1], (3, 5)),
+          'bias': jax.random.normal(keys[2], (5,)),
+        }
+      }
+    },
+  }
+
+  def effect(config):
+    tx, _ = build.optimizer(config)
+    state = tx.init(params)
+    results = []
+    for scale in (1.0, 3.0, 0.2):
+      grads = jax.tree.map(lambda x, s=scale: jnp.cos(s * x), params)
+      updates, state = tx.update(grads, state, params)
+      results += jax.tree.leaves(updates)
+    return [np.asarray(x).tobytes() for x in results]
+
+  config = digits(
+    optimizer=optimizer,
+    decay_type=decay_type,
+    optim_dtype='bfloat16',
+    total_steps=5,
+    warmup_steps=0,
+    weight_decay=0.0 if name == 'weight_decay' else 0.1,
+  )
+  has_effect, reason = effect_or_reason(
+    config, name, OF_OPTIMIZERS[name], effect
+  )
+  assert has_effect != bool(reason)
+  is_read = {'beta2': optimizer in ('adamw', 'lamb')}
+  is_read['timescale'] = decay_type == 'rsqrt'
+  assert has_effect is is_read.get(name, True)
+
+
+@pytest.mark.parametrize('name', durations.STAGE_SETTINGS)
+def test_settings_that_all_stages_set_are_refused(name):
+  value = {'freeze': ('head/',), 'decay_type': 'linear'}.get(name)
+  value = digits(timescale=9)[name] if value is None else value
+  value = 2.0 if name.endswith('_epochs') else value
+  stages = ({'total_steps': 5, name: value}, {'total_steps': 4, name: value})
+  with pytest.raises(errors.UserError, match=f'{name} would .* config.stages'):
+    unused.refuse(digits(stages=stages), ('seed', name))
+  # Where one stage takes that of the run, it is read.
+  stages = (stages[0], {'total_epochs': 2.0})
+  if name not in ('total_steps', 'total_epochs'):
+    assert 'stages' not in unused.find(digits(stages=stages), name)
+
+
+@pytest.mark.parametrize(
+  'settings, given, reason',
+  [
+    (
+      {'total_epochs': 2.0},
+      ('total_steps', 'total_epochs'),
+      'total_epochs com',
+    ),
+    ({'pp': {'pad': 1}}, ('pp.crop_area',), 'take windows instead'),
+    ({'pp': {'resize': 9}}, ('pp.crop_ratio',), 'take windows instead'),
+    ({}, ('pp.pad_mode',), 'config.pp.pad is 0'),
+    ({}, ('adapt_patches',), "config.pretrained is ''"),
+    ({'weight_decay': 0.0}, ('weight_decay_on',), 'weight_decay is 0'),
+    ({'eval_every': 0}, ('evaluators',), 'config.eval_every is 0'),
+    ({'trainer': 'sweep'}, ('base_lr',), 'rates of config.sweep.base_lr'),
+    ({'trainer': 'evaluate'}, ('timescale', 'vocabulary'), ''),
+    ({'pp': {'pad': 1}}, ('pp.pad_mode', 'base_lr', 'weight_decay_on'), ''),
+  ],
+)
+def test_what_another_setting_replaces_is_refused(settings, given, reason):
+  config = digits(**settings)
+  if not reason:
+    unused.refuse(config, given)
+    return
+  with pytest.raises(errors.UserError, match=f'{given[0]} would .*{reason}'):
+    unused.refuse(config, given)
+
+
+def test_rules_are_of_settings_that_there_are(captions):
+  config = tiny_lit(captions)
+  for names, _ in unused._RULES:
+    for name in names:
+      node = config
+      for part in name.split('.'):
+        assert part in node
+        node = node[part]
+
+
+def test_the_command_line_is_checked_before_anything_is_written(tmp_path):
+  args = arguments('digits', tmp_path / 'run', '--config.timescale=5')
+  result = run(*args)
+  assert result.returncode == 1
+  assert result.stderr.strip().splitlines()[-1] == (
+    'vit_jax.main: --config.timescale would have no effect: config.decay_type is'
+    " not 'rsqrt'. Leave it out, or change that."
+  )
+  assert not (tmp_path / 'run').exists()
