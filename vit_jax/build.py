@@ -18,12 +18,12 @@ from vit_jax import errors
 from vit_jax import freeze as freeze_lib
 from vit_jax import models
 from vit_jax import optim
+from vit_jax import preprocessing as preprocessing_lib
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import weights as weights_lib
 from vit_jax.configs import arguments
 from vit_jax.configs import models as model_configs
-from vit_jax.configs import resolved
 from vit_jax.data import augment
 from vit_jax.data import mixing
 from vit_jax.data import pipeline
@@ -43,6 +43,7 @@ class Data:
     test: what to evaluate on.
     train_transform: on the host, of an image of `train`.
     eval_transform: on the host, of an image of `test`.
+    preprocessing: how an image of `test` becomes the model's input.
     preprocess: on the device, of a batch.
     mix: on the device, of a preprocessed batch for training; None for nothing.
     loader: arguments of `pipeline.train_batches` and `eval_batches`.
@@ -52,6 +53,7 @@ class Data:
   test: pipeline.Decoded
   train_transform: grain.transforms.RandomMap
   eval_transform: grain.transforms.Map
+  preprocessing: preprocessing_lib.Preprocessing
   preprocess: augment.Preprocess
   mix: mixing.Mix | None
   loader: dict[str, int]
@@ -64,7 +66,7 @@ class Data:
   @property
   def image_shape(self) -> tuple[int, int, int]:
     """[H, W, C] of the model's input."""
-    return (*self.preprocess.size, self.test.num_channels)
+    return self.preprocessing.image_shape
 
 
 def _decoded(
@@ -105,8 +107,9 @@ def data(
   train = decoded(config, config.pp.train, train=True)
   test = decoded(config, config.pp.test, train=False)
   _check_channels(config, test.num_channels)
+  preprocessing = preprocessing_lib.of_config(config, test.num_channels)
   how = {
-    'size': resolved.image_size(config),
+    'size': preprocessing.size,
     'area': tuple(config.pp.crop_area),
     'ratio': tuple(config.pp.crop_ratio),
     'resize': config.pp.resize,
@@ -114,7 +117,6 @@ def data(
     'pad_mode': config.pp.pad_mode,
     'flip': config.pp.flip,
   }
-  resize_test = resolved.resize_test(config)
   classes = len(test.source.class_names)
   logging.info(
     '%s: %d images to train on (%s), %d to test (%s)%s.',
@@ -132,15 +134,18 @@ def data(
     train_transform=transforms.TrainImage(
       **how, randaugment=tuple(config.pp.randaugment)
     ),
-    eval_transform=transforms.EvalImage(how['size'], resize_test),
+    eval_transform=transforms.EvalImage(
+      preprocessing.size, preprocessing.resize_test
+    ),
+    preprocessing=preprocessing,
     preprocess=augment.Preprocess(
       **how,
-      resize_test=resize_test,
+      resize_test=preprocessing.resize_test,
       color_jitter=tuple(config.pp.color_jitter),
       random_erasing=config.pp.random_erasing,
       on_device=test.is_raw,
-      mean=tuple(config.pp.mean),
-      std=tuple(config.pp.std),
+      mean=preprocessing.mean,
+      std=preprocessing.std,
     ),
     mix=mix if mix.mixup or mix.cutmix else None,
     loader={

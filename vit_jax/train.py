@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import pathlib
 import runpy
 from typing import Any
 
@@ -35,7 +36,6 @@ from vit_jax import update
 from vit_jax import weights as weights_lib
 from vit_jax import workdir as workdir_lib
 from vit_jax.configs import arguments
-from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
 from vit_jax.data import sources
@@ -152,7 +152,8 @@ def _train(
     del weights
   else:
     stage = stages_lib.at(task.stages, saver.latest_step)
-    state = saver.restore(stage.like)
+    with workdir_lib.naming_changes(workdir, _plain(config)):
+      state = saver.restore(stage.like)
   first_step = int(state.step)
   _describe(config, task, workdir, first_step)
 
@@ -225,6 +226,10 @@ def _describe(config, task, workdir, first_step) -> None:
     )
   path.write_text(text, encoding='utf-8')
   files.write_lines(task.data.class_names, path.with_name(artifact.LABELS))
+  if task.vocabulary:  # So that the workdir can be read as weights.
+    name = weights_lib.vocabulary_name(config.model)
+    vocabulary = pathlib.Path(task.vocabulary).read_bytes()
+    path.with_name(name).write_bytes(vocabulary)
 
 
 def _batches(config, data, mesh, first_step) -> Iterator[Batch]:
@@ -294,11 +299,7 @@ def _weights(config, task, params, info) -> weights_lib.Weights:
     params=params,
     model=arguments.of_saved_model(config),
     class_names=task.data.class_names,
-    image_shape=task.data.image_shape,
-    mean=tuple(config.pp.mean),
-    std=tuple(config.pp.std),
-    exif=config.pp.exif,
-    resize_test=resolved.resize_test(config),
+    preprocessing=task.data.preprocessing,
     loss=config.loss,
     info=json.loads(json.dumps(info)),
     vocabulary=task.vocabulary,

@@ -8,9 +8,10 @@ from absl import logging
 from vit_jax import errors
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
-from vit_jax.interop import huggingface
+from vit_jax.interop import extras
 from vit_jax.interop import timm
 from vit_jax.interop import timm_names
+from vit_jax.interop import to_huggingface
 from vit_jax.interop import torch_layout
 
 # The only hybrids and Mixers that timm makes, by our name, and for Mixers width
@@ -76,8 +77,8 @@ def export(
     'model_args': arguments,
     'pretrained_cfg': {
       'input_size': [channels, height, width],
-      'mean': huggingface.per_channel(weights.mean, channels),
-      'std': huggingface.per_channel(weights.std, channels),
+      'mean': to_huggingface.per_channel(weights.preprocessing.mean, channels),
+      'std': to_huggingface.per_channel(weights.preprocessing.std, channels),
       'interpolation': 'bilinear',
       **_crop(weights),
       'num_classes': len(weights.class_names),
@@ -86,12 +87,15 @@ def export(
     },
   }
   arrays = timm_names.join_qkv(torch_layout.from_linen(weights.params, names))
+  again = timm.from_state_dict(arrays, config, 'model')
+  config[extras.KEY] = extras.lost(weights, again)
   return arrays, {'config.json': config}
 
 
 def _crop(weights: weights_lib.Weights) -> dict[str, Any]:
   """Returns how timm is to come from an image to the input."""
-  (height, width), resize = weights.image_shape[:2], weights.resize_test
+  preprocessing = weights.preprocessing
+  (height, width), resize = preprocessing.size, preprocessing.resize_test
   if resize is None:
     return {'crop_pct': 1.0, 'crop_mode': 'squash'}
   if isinstance(resize, int):
