@@ -64,11 +64,10 @@ def all_fields(model=VIT, **changes):
 
 
 def assert_equal(weights, again):
-  """Checks that no field differs, and that the model computes the same."""
+  """Checks that no field differs, nor a bit of the arrays."""
   assert extras.lost(weights, again) == {}
   assert again.preprocessing == weights.preprocessing
   assert_same(weights.params, again.params)
-  assert again.module().dtype == weights.module().dtype
 
 
 RESIZES = [

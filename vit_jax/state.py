@@ -45,8 +45,16 @@ def _not_whole(directory: epath.Path) -> list[epath.Path]:
   return [path for path in steps if not (path / _WHOLE).exists()]
 
 
-def _differences(folder: epath.Path, like: TrainState) -> list[str]:
-  """Returns a row for each array that a checkpoint has otherwise, or lacks."""
+def _differences(
+  folder: epath.Path, like: TrainState, *, is_part: bool
+) -> list[str]:
+  """Returns a row for each array that a checkpoint has otherwise, or lacks.
+
+  Args:
+    folder: of the checkpoint.
+    like: what is wanted.
+    is_part: whether trees that are not wanted, as the optimizer's, may be there.
+  """
   try:
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
       saved = checkpointer.metadata(folder)
@@ -55,8 +63,9 @@ def _differences(folder: epath.Path, like: TrainState) -> list[str]:
   have, want = _shapes(getattr(saved, 'item_metadata', saved)), _shapes(like)
   if not have:
     return []  # Likewise.
-  if not like.opt_state:  # Of evaluation, which reads a part.
-    have = {k: v for k, v in have.items() if not k.startswith('opt_state/')}
+  if is_part:
+    trees = {name.split('/')[0] for name in want}
+    have = {k: v for k, v in have.items() if k.split('/')[0] in trees}
   return [
     f'  {name}: {have.get(name, "none")} in the checkpoint,'
     f' {want.get(name, "none")} by this config'
@@ -178,20 +187,22 @@ class Saver:
     )
     folder = self._directory / str(self.latest_step) / 'default'
     with (
-      self._explaining(like.replace(**item)),
+      self._explaining(like, is_part=True),
       ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer,
     ):
       return like.replace(**checkpointer.restore(folder, args=how))
 
   @contextlib.contextmanager
-  def _explaining(self, like: TrainState) -> Iterator[None]:
+  def _explaining(
+    self, like: TrainState, *, is_part: bool = False
+  ) -> Iterator[None]:
     """Says which arrays of a checkpoint differ, or that it is damaged."""
     step = self.latest_step
     try:
       yield
     except (ValueError, TypeError, KeyError, OSError) as e:
       path = self._directory / str(step)
-      rows = _differences(path / 'default', like)
+      rows = _differences(path / 'default', like, is_part=is_part)
       if rows:
         raise errors.UserError(
           f'{path} does not fit this config. Arrays that differ: {len(rows)}.\n'

@@ -186,7 +186,7 @@ def _resize_test(
   pretrained: Mapping[str, Any], size: tuple[int, int] | None, path: str
 ) -> int | tuple[int, int] | None:
   """Returns what timm resizes to before it takes the middle."""
-  if size is None or 'crop_pct' not in pretrained:
+  if size is None or not pretrained.get('crop_pct'):
     return None
   resize = tuple(math.floor(n / pretrained['crop_pct']) for n in size)
   mode = pretrained.get('crop_mode') or 'center'
