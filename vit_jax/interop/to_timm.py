@@ -75,21 +75,27 @@ def export(
     timm.OPTIONS: ours,
     'label_names': list(weights.class_names),
     'model_args': arguments,
-    'pretrained_cfg': {
-      'input_size': [channels, height, width],
-      'mean': to_huggingface.per_channel(weights.preprocessing.mean, channels),
-      'std': to_huggingface.per_channel(weights.preprocessing.std, channels),
-      'interpolation': 'bilinear',
-      **_crop(weights),
-      'num_classes': len(weights.class_names),
-      'first_conv': 'patch_embed.proj',
-      'classifier': 'head',
-    },
+    'pretrained_cfg': _pretrained_cfg(weights),
   }
   arrays = timm_names.join_qkv(torch_layout.from_linen(weights.params, names))
   again = timm.from_state_dict(arrays, config, 'model')
   config[extras.KEY] = extras.lost(weights, again)
   return arrays, {'config.json': config}
+
+
+def _pretrained_cfg(weights: weights_lib.Weights) -> dict[str, Any]:
+  height, width, channels = weights.image_shape
+  preprocessing = weights.preprocessing
+  return {
+    'input_size': [channels, height, width],
+    'mean': to_huggingface.per_channel(preprocessing.mean, channels),
+    'std': to_huggingface.per_channel(preprocessing.std, channels),
+    'interpolation': 'bilinear',
+    **_crop(weights),
+    'num_classes': len(weights.class_names),
+    'first_conv': 'patch_embed.proj',
+    'classifier': 'head',
+  }
 
 
 def _crop(weights: weights_lib.Weights) -> dict[str, Any]:
