@@ -5,7 +5,8 @@ python -m vit_jax.main --config=configs/folder.py:b16,/path/to/data \
 
 Instead of b16: any name that `python -m vit_jax.models_list` prints, or the path
 of weights of transformers, timm or another run, which tell what they are of.
-Images are 384 px, as in the paper; --config.pp.crop=224 is quicker.
+Released ViTs start at 384 px, as in the paper; --config.pp.crop=224 is quicker.
+Other weights start at the size that they were trained at.
 
 The folder looks like {train,test}/<class>/<image>. A folder that has no test
 images gives some of its own: --config.pp.train='train[:90%]' and
@@ -14,6 +15,7 @@ images gives some of its own: --config.pp.train='train[:90%]' and
 
 import ml_collections
 
+from vit_jax import registry
 from vit_jax.configs import common
 
 
@@ -26,7 +28,11 @@ def get_config(model_folder: str) -> ml_collections.ConfigDict:
   model, folder = model_folder.split(',', 1)
   config = common.with_dataset(common.get_config(), folder)
   config = common.with_model(config, model)
-  config.pp.crop = 32 if config.pretrained == 'ViT-Mini_4' else 384
+  entry = registry.entries().get(config.pretrained)
+  if entry is not None:
+    # A Mixer takes no other size, ViT-Mini_4 is made for small images.
+    keeps_size = entry.model.startswith(('Mixer', 'ViT-Mini'))
+    config.pp.crop = entry.resolution if keeps_size else 384
   config.total_steps = 500
   config.warmup_steps = 100
   return config

@@ -9,6 +9,7 @@ import numpy as np
 import safetensors.numpy
 
 from vit_jax import models
+from vit_jax import preprocessing
 from vit_jax import weights as weights_lib
 
 TOKEN = GOLDEN / 'vit_token.npz'
@@ -19,10 +20,11 @@ STEM = _INDEX['hybrid_r_stem']['config']
 MIXER = _INDEX['mixer']['config']
 
 
-def random_weights(config, *, num_classes=5, size=64, **changes):
+def random_weights(config, *, num_classes=5, size=64, shape=None, **changes):
   """Returns weights none of which is zero, of a changed config."""
+  shape = shape or (size, size, 3)
   model = models.from_config(config | changes, num_classes=num_classes or None)
-  shapes = jax.eval_shape(lambda: models.init_params(model, (size, size, 3)))
+  shapes = jax.eval_shape(lambda: models.init_params(model, shape))
   rng = np.random.default_rng(0)
   params = jax.tree.map(
     lambda x: rng.normal(0, 0.1, x.shape).astype(np.float32), shapes
@@ -31,9 +33,9 @@ def random_weights(config, *, num_classes=5, size=64, **changes):
     params=params,
     model=config | changes,
     class_names=[f'name {i}' for i in range(num_classes)],
-    image_shape=(size, size, 3),
-    mean=(0.4, 0.5, 0.6),
-    std=(0.2, 0.25, 0.3),
+    preprocessing=preprocessing.Preprocessing(
+      size=shape[:2], mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3)
+    ),
   )
 
 

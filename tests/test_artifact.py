@@ -1,5 +1,6 @@
 """Artifacts: labels, how evaluation resizes, where they are written."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -22,7 +23,7 @@ from vit_jax import weights as weights_lib
 from vit_jax.data import augment
 from vit_jax.data import transforms
 from vit_jax.interop import files
-from vit_jax.interop import huggingface
+from vit_jax.interop import to_huggingface
 from vit_jax.interop import to_timm
 
 ODD_NAMES = ['a\nb', 'c\rd', 'e\x85f', 'g\u2028h', '"i"', 'j\udce9k', '', 'ä l']
@@ -30,7 +31,7 @@ ODD_NAMES = ['a\nb', 'c\rd', 'e\x85f', 'g\u2028h', '"i"', 'j\udce9k', '', 'ä l'
 
 def test_labels_of_any_text_survive(tmp_path):
   weights = random_weights(VIT, size=32, num_classes=len(ODD_NAMES))
-  weights = weights_lib.dataclasses.replace(weights, class_names=ODD_NAMES)
+  weights = dataclasses.replace(weights, class_names=ODD_NAMES)
   artifact.save(tmp_path / 'artifact', weights)
   assert artifact.load(tmp_path / 'artifact').class_names == ODD_NAMES
   modes = {p.stat().st_mode for p in (tmp_path / 'artifact').iterdir()}
@@ -45,24 +46,30 @@ def test_labels_of_any_text_survive(tmp_path):
     artifact.load(tmp_path / 'artifact')
 
 
+def with_resize(resize, size=32):
+  weights = random_weights(VIT, size=size)
+  preprocessing = dataclasses.replace(weights.preprocessing, resize_test=resize)
+  return dataclasses.replace(weights, preprocessing=preprocessing)
+
+
 @pytest.mark.parametrize('resize', [None, 40, (48, 48)])
 def test_an_artifact_predicts_as_evaluation_sees(tmp_path, resize):
-  weights = weights_lib.dataclasses.replace(
-    random_weights(VIT, size=32), resize_test=resize
-  )
+  weights = with_resize(resize)
   rng = np.random.default_rng(0)
   head = weights.params['head']
   head['kernel'] = rng.normal(size=head['kernel'].shape).astype(np.float32)
   artifact.save(tmp_path / 'artifact', weights)
   loaded = artifact.load(tmp_path / 'artifact')
-  assert loaded.resize_test == resize
+  assert loaded.preprocessing.resize_test == resize
   image = rng.integers(0, 256, (50, 70, 3), np.uint8)
   image[:, :12] = 255  # Which the middle leaves out.
   cv2.imwrite(str(tmp_path / 'x.png'), image[..., ::-1])
   [prediction] = predictor.Predictor(loaded).predict(tmp_path / 'x.png')
   element = transforms.EvalImage((32, 32), resize).map({'image': image})
   pixels = augment.normalize(
-    transforms.stack([element['image']]), weights.mean, weights.std
+    transforms.stack([element['image']]),
+    weights.preprocessing.mean,
+    weights.preprocessing.std,
   )
   logits = loaded.module().apply({'params': loaded.params}, pixels, train=False)
   want = dict(zip(loaded.class_names, jax.nn.softmax(logits)[0], strict=True))
@@ -72,10 +79,8 @@ def test_an_artifact_predicts_as_evaluation_sees(tmp_path, resize):
 
 def test_how_evaluation_resizes_is_exported():
   def exported(resize, size=32):
-    weights = weights_lib.dataclasses.replace(
-      random_weights(VIT, size=size), resize_test=resize
-    )
-    processor = huggingface.export(weights)[1]['preprocessor_config.json']
+    weights = with_resize(resize, size)
+    processor = to_huggingface.export(weights)[1]['preprocessor_config.json']
     return processor, to_timm.export(weights)[1]['config.json'][
       'pretrained_cfg'
     ]

@@ -196,7 +196,7 @@ def wrong_file(kind):
     ('html', 'an HTML or XML page'),
     ('pickle', 'a pickle, which is never opened'),
     ('lfs', 'a Git LFS pointer: run `git lfs pull`'),
-    ('safetensors', r'not a \.safetensors file: .* perhaps cut'),
+    ('safetensors', r'cannot be read as a \.safetensors: it is cut in its'),
     ('npy', r'a single \.npy array'),
     ('torch', 'a PyTorch file'),
     ('text', "of an unknown kind .*b'hello'"),

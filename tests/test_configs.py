@@ -3,6 +3,7 @@
 import json
 import re
 
+from conftest import GOLDEN
 from conftest import REPOSITORY
 from conftest import run_file
 import pytest
@@ -69,6 +70,22 @@ def test_released_models_on_the_papers_data_sets(
   assert config.model == models.get_model_config(model)
   assert (config.total_steps, config.pp.crop) == (steps, 384)
   assert config == load('vit', f'{model},{tfds_name}')[1]
+
+
+@pytest.mark.parametrize(
+  'weights, crop',
+  [
+    ('b16', 384),
+    ('augreg-B_16-224', 384),
+    ('mixer_b16', 224),
+    ('ViT-Mini_4', 32),
+    (str(GOLDEN / 'vit_token.npz'), None),  # They tell.
+  ],
+)
+def test_folders_start_at_a_size_that_suits_the_weights(weights, crop):
+  _, config = load('folder', f'{weights},/path/to/data')
+  assert config.pp.crop == crop
+  validate.validate(config)
 
 
 def test_the_official_defaults():

@@ -28,7 +28,7 @@ def test_an_artifact_has_safetensors_that_pytorch_people_can_read(
   artifact.save(tmp_path / 'artifact', weights)
   again = checkpoint.read(tmp_path / 'artifact')
   assert_same(weights.params, again.params)
-  assert again.mean == weights.mean
+  assert again.preprocessing == weights.preprocessing
   # The other file alone has the same parameters, in another naming.
   (tmp_path / 'artifact' / 'model.npz').unlink()
   config = json.loads((tmp_path / 'artifact' / 'config.json').read_text())

@@ -6,9 +6,12 @@ import shutil
 from conftest import GOLDEN
 import numpy as np
 import pytest
+import safetensors.numpy
 
+from vit_jax import artifact
 from vit_jax import checkpoint
 from vit_jax import errors
+from vit_jax import predictor
 from vit_jax import weights as weights_lib
 
 NUMBERS = (None, 'abc', [1], {}, 1.5)
@@ -78,7 +81,7 @@ def test_a_damaged_index_of_shards(tmp_path, index):
 
 def test_a_cut_safetensors_is_called_by_its_name(tmp_path):
   (tmp_path / 'x.safetensors').write_bytes(b'\x10\0\0')
-  with pytest.raises(errors.UserError, match=r'not a \.safetensors file'):
+  with pytest.raises(errors.UserError, match=r'read as a \.safetensors'):
     checkpoint.read(tmp_path / 'x.safetensors')
 
 
@@ -89,3 +92,89 @@ def test_an_attention_pooling_is_refused(tmp_path):
   np.savez(tmp_path / 'x.npz', **weights_lib.flatten({'params': params}))
   with pytest.raises(errors.UserError, match='pools by attention'):
     checkpoint.read(tmp_path / 'x.npz')
+
+
+def resized(path, size):
+  path.write_bytes(path.read_bytes()[:size])
+
+
+def swin(folder):
+  """Renames the arrays as in timm's Swin; its config.json stays."""
+  path = folder / 'model.safetensors'
+  arrays = safetensors.numpy.load_file(path)
+  arrays = {
+    k.replace('blocks.', 'layers.0.blocks.'): x for k, x in arrays.items()
+  }
+  safetensors.numpy.save_file(arrays, path)
+  config = json.loads((folder / 'config.json').read_text())
+  del config['model_args']
+  config['architecture'] = 'swin_tiny'
+  (folder / 'config.json').write_text(json.dumps(config))
+
+
+def convnext(folder):
+  swin(folder)
+  arrays = {'stem.0.weight': np.zeros((2, 2), np.float32)}
+  safetensors.numpy.save_file(arrays, folder / 'model.safetensors')
+
+
+WRONG = [  # What is copied, what happens to it, what is read, what is said.
+  ('hf_vit', lambda p: resized(p / 'model.safetensors', 50_000), '',
+   r'it is cut, 50,000 of 137,072 bytes\. Fetch it again\.'),
+  ('hf_vit', lambda p: resized(p / 'model.safetensors', 300), '',
+   r'it is cut in its header, after 300 bytes'),
+  ('hf_vit', lambda p: resized(p / 'model.safetensors', 0), '',
+   r'read as a \.safetensors: it is an empty file\.$'),
+  ('hf_vit', lambda p: resized(p / 'config.json', 0), '', 'config.json is empty'),
+  ('hf_vit', lambda p: resized(p / 'config.json', 9), '', 'json is damaged: '),
+  ('hf_vit', lambda p: (p / 'model.safetensors').unlink(), '',
+   'holds no weights: it has no model.safetensors, .* It has io.npz: give'),
+  ('timm_vit', swin, '',
+   r'\(swin_tiny\) is of another architecture, .* No such model has layers'),
+  ('timm_vit', swin, 'model.safetensors', r'\(swin_tiny\) is of another arch'),
+  ('timm_vit', convnext, '', r'\(swin_tiny\) is neither a ViT nor .* stem.0.w'),
+  ('', lambda p: (p / 'x.npz').mkdir(), 'x.npz', 'x.npz holds no weights'),
+  ('', lambda p: (p / 'checkpoints').mkdir(), '', 'has saved no whole check'),
+  ('', lambda p: None, 'x.pth', r'There is no .* x\.pth\.|no .*file or folder'),
+  ('', lambda p: None, 'x.npz', 'There is no checkpoint file or folder'),
+  ('', lambda p: (p / 'x.pth').write_bytes(b'\x80\x02'), 'x.pth', 'a pickle'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('source, change, path, message', WRONG)
+def test_wrong_files_are_told_the_truth(
+  tmp_path, source, change, path, message
+):
+  folder = tmp_path / 'x'
+  if source:
+    shutil.copytree(GOLDEN / source, folder)
+  else:
+    folder.mkdir()
+  change(folder)
+  with pytest.raises(errors.UserError, match=message) as e:
+    checkpoint.read(folder / path)
+  text = str(e.value)
+  assert str(tmp_path) in text
+  for word in ('Error', 'Errno', 'beside it', 'Traceback'):
+    assert word not in text
+
+
+@pytest.mark.parametrize('name', ['model.npz', 'labels.txt'])
+def test_a_file_that_an_artifact_lacks_is_named(tmp_path, name):
+  artifact.save(tmp_path / 'x', checkpoint.read(GOLDEN / 'vit_token.npz'))
+  (tmp_path / 'x' / name).unlink()
+  with pytest.raises(errors.UserError, match=f'artifact: {name} is missing'):
+    checkpoint.read(tmp_path / 'x')
+
+
+def test_an_npz_is_read_whatever_it_is_called(tmp_path):
+  shutil.copy(GOLDEN / 'vit_token.npz', tmp_path / 'x.safetensors')
+  weights = checkpoint.read(tmp_path / 'x.safetensors')
+  assert weights.image_shape == (32, 32, 3)
+
+
+def test_arrays_of_no_known_model_are_named(tmp_path):
+  np.savez(tmp_path / 'x.npz', **{'foo/bar': np.zeros(3)})
+  weights = checkpoint.read(tmp_path / 'x.npz')
+  with pytest.raises(errors.UserError, match='which model .* foo/bar, '):
+    predictor.Predictor(weights)

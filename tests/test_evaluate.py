@@ -14,6 +14,7 @@ from vit_jax import errors
 from vit_jax import evaluate
 from vit_jax import models
 from vit_jax import predictor as predictor_lib
+from vit_jax import preprocessing
 from vit_jax import probes
 from vit_jax import scores
 from vit_jax.data import sources
@@ -130,40 +131,6 @@ def test_predictions_agree_with_probabilities(weights, tmp_path):
   np.testing.assert_allclose(said.probability, want, rtol=1e-5)
 
 
-class Named:
-  class_names, image_shape = (), None
-
-  def __init__(self, *names):
-    self._names = names
-
-  def __len__(self):
-    return len(self._names)
-
-  def __getitem__(self, index):
-    return {'name': self._names[index]}
-
-
-def test_real_labels_are_those_of_the_file(tmp_path):
-  path = tmp_path / 'real.json'
-  path.write_text('[[1], [], [2, 3]]')
-  images = Named(
-    'a/ILSVRC2012_val_00000003.JPEG', 'x, ILSVRC2012_val_00000001.JPEG', 'y'
-  )
-  assert evaluate.real_labels(str(path), images, np.array([0, 1])) == [
-    [2, 3],
-    [1],
-  ]
-  with pytest.raises(errors.UserError, match='y is no validation image'):
-    evaluate.real_labels(str(path), images, np.array([2]))
-  far = Named('ILSVRC2012_val_00000004.JPEG')
-  with pytest.raises(errors.UserError, match='to 00000003: there are no ReaL'):
-    evaluate.real_labels(str(path), far, np.array([0]))
-  for text in ('{', '[1]', '[["a"]]', '7'):
-    path.write_text(text)
-    with pytest.raises(errors.UserError, match='is no list of lists'):
-      evaluate.real_labels(str(path), images, np.array([0]))
-
-
 def test_the_command_line(tmp_path):
   args = (
     'vit_jax.evaluate',
@@ -183,7 +150,7 @@ def test_the_command_line(tmp_path):
     artifact.to_numpy(params),
     model,
     [str(i) for i in range(10)],
-    (8, 8, 1),
+    preprocessing.Preprocessing((8, 8), channels=1),
   )
   artifact.save(tmp_path / 'artifact', made)
   result = run(*args, '--probes=knn,5shot')

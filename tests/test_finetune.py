@@ -1,19 +1,25 @@
 """Fine-tuning starts from weights of any format, and asks them how."""
 
 import json
+import logging
 import shutil
 
 from conftest import GOLDEN
 from conftest import golden_json
 import jax
+from made import assert_same
+from made import random_weights
 import numpy as np
 import pytest
 
 from configs import tiny
 from vit_jax import build
 from vit_jax import checkpoint
+from vit_jax import convert
 from vit_jax import errors
 from vit_jax import evaluation
+from vit_jax import flops
+from vit_jax import models
 from vit_jax import predictor
 from vit_jax import train
 from vit_jax.configs import common
@@ -62,8 +68,8 @@ def test_the_weights_tell_model_and_normalisation(
   weights = fine_tune(config, tmp_path / 'run')
   assert weights.model['transformer']['layer_norm_epsilon'] == 1e-12
   assert weights.model['transformer']['exact_gelu'] is True
-  assert weights.mean == (0.4, 0.5, 0.6)
-  assert weights.std == (0.2, 0.3, 0.4)
+  assert weights.preprocessing.mean == (0.4, 0.5, 0.6)
+  assert weights.preprocessing.std == (0.2, 0.3, 0.4)
   assert weights.class_names == ['blue', 'green', 'red']
   old = checkpoint.load(imagenet_folder)
   np.testing.assert_allclose(
@@ -81,7 +87,10 @@ def test_the_weights_tell_model_and_normalisation(
   config.total_steps = 3
   again = fine_tune(config, tmp_path / 'run')
   assert again.model == weights.model
-  assert (again.mean, again.std) == (weights.mean, weights.std)
+  assert (again.preprocessing.mean, again.preprocessing.std) == (
+    weights.preprocessing.mean,
+    weights.preprocessing.std,
+  )
   metrics = evaluation.evaluate(config, str(tmp_path / 'run'))
   assert metrics['examples_test'] == 15
 
@@ -108,8 +117,8 @@ def test_a_setting_overrides_the_weights(
   transformer = weights.model['transformer']
   assert transformer['exact_gelu'] is False
   assert transformer['layer_norm_epsilon'] == 1e-5
-  assert weights.mean == (0.5,)
-  assert weights.std == (0.2, 0.3, 0.4)
+  assert weights.preprocessing.mean == (0.5,)
+  assert weights.preprocessing.std == (0.2, 0.3, 0.4)
 
 
 def test_normalisation_changes_what_the_model_sees(image_folder):
@@ -232,3 +241,61 @@ def test_weights_of_another_variant(image_folder, tmp_path):
   config.model = {**CONFIG, 'hidden_size': 64}
   with pytest.raises(errors.UserError, match='does not fit golden: .* arrays'):
     fine_tune(config, tmp_path)
+
+
+def test_weights_by_path_start_at_their_own_size(
+  image_folder, tmp_path, caplog
+):
+  config = get_config(image_folder, GOLDEN / 'vit_token.npz')
+  config.pp.crop = None
+  weights = fine_tune(config, tmp_path / 'run')
+  assert weights.image_shape == (32, 32, 3)
+  assert 'Position embeddings' not in caplog.text
+  # Going on asks the run, not the weights.
+  config.pretrained = ''
+  config.total_steps = 3
+  with pytest.raises(errors.UserError, match='pp.crop is None, must be the'):
+    fine_tune(config, tmp_path / 'run')
+  config.pretrained = str(tmp_path / 'moved')
+  assert fine_tune(config, tmp_path / 'run').info['step'] == 3
+  config.pretrained = str(GOLDEN / 'vit_nonsquare.npz')
+  with pytest.raises(errors.UserError, match='no weights tell it'):
+    fine_tune(config, tmp_path / 'other')
+
+
+def test_other_sizes_are_logged_with_their_cost(caplog):
+  weights = checkpoint.read(GOLDEN / 'vit_token.npz')
+  with caplog.at_level(logging.INFO):
+    larger = checkpoint.at_size(weights, (64, 96), path='x')
+  cost = flops.forward_flops(
+    larger.module().clone(num_classes=None), (64, 96, 3)
+  )
+  words = f'4x4 -> 8x12, 97 tokens, about {cost / 1e9:.3g} GFLOP an image'
+  assert words in caplog.text
+  caplog.clear()
+  params = jax.eval_shape(
+    lambda: models.init_params(larger.module(), (64, 96, 3))
+  )
+  with caplog.at_level(logging.INFO):
+    checkpoint.adapt(weights, params, weights.model, path='x', grid=(8, 12))
+    assert words in caplog.text
+    caplog.clear()
+    checkpoint.at_size(weights, (32, 32), path='x')
+    assert 'Position embeddings' not in caplog.text
+
+
+def test_pre_logits_are_dropped_by_path_as_by_name(image_folder, tmp_path):
+  model = {**CONFIG, 'representation_size': 24}
+  weights = random_weights(model, size=32)
+  checkpoint.save(weights.params, tmp_path / 'x.npz')
+  config = get_config(image_folder, tmp_path / 'x.npz')
+  by_path = fine_tune(config, tmp_path / 'a')
+  config.model = CONFIG  # As a released name sets it.
+  by_name = fine_tune(config, tmp_path / 'b')
+  assert_same(by_path.params, by_name.params)
+  assert by_path.model['representation_size'] is None
+  for to in ('huggingface', 'timm'):
+    convert.convert(by_path, str(tmp_path / to), to)
+  # It stays where the config asks for it.
+  config.model = model
+  assert 'pre_logits' in fine_tune(config, tmp_path / 'c').params

@@ -16,6 +16,7 @@ from vit_jax.configs import models as model_configs
 from vit_jax.interop import huggingface
 from vit_jax.interop import timm
 from vit_jax.interop import timm_names
+from vit_jax.interop import to_huggingface
 from vit_jax.interop import to_timm
 
 
@@ -80,8 +81,9 @@ def test_settings_of_transformers():
   )
   assert weights.model['transformer']['exact_gelu'] is False
   assert weights.class_names == [f'name {i}' for i in range(10)]
-  assert (weights.mean, weights.std) == ((0.0,), (1.0,))
-  _, contents = huggingface.export(weights)
+  assert weights.preprocessing.mean == (0.0,)
+  assert weights.preprocessing.std == (1.0,)
+  _, contents = to_huggingface.export(weights)
   assert contents['config.json']['hidden_dropout_prob'] == 0.25
   assert contents['config.json']['hidden_act'] == 'gelu_pytorch_tanh'
 
@@ -167,7 +169,7 @@ def test_hybrids_for_timm_are_the_released_ones(change):
     to_timm.export(random_weights(config))
 
 
-@pytest.mark.parametrize('export', [huggingface.export, to_timm.export])
+@pytest.mark.parametrize('export', [to_huggingface.export, to_timm.export])
 def test_models_without_position_embeddings_stay_here(export):
   transformer = VIT['transformer'] | {'add_position_embedding': False}
   with pytest.raises(errors.UserError, match='without position embeddings'):

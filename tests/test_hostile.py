@@ -139,15 +139,19 @@ def test_arrays_that_claim_to_be_huge(tmp_path):
   with zipfile.ZipFile(path, 'w') as z, z.open('a.npy', 'w') as f:
     shape = {'descr': '<f4', 'fortran_order': False, 'shape': (1 << 42,)}
     np.lib.format.write_array_header_1_0(f, shape)
-  with pytest.raises(errors.UserError, match='is not an .npz checkpoint'):
+  with pytest.raises(errors.UserError, match='cannot be read as an .npz'):
     checkpoint.read(path)
   content = b'{"a":{"dtype":"F32","shape":[99999999999],"data_offsets":[0,8]}}'
   path = tmp_path / 'x.safetensors'
   path.write_bytes(struct.pack('<Q', len(content)) + content + bytes(8))
-  with pytest.raises(errors.UserError, match='is not a .safetensors file'):
+  with pytest.raises(
+    errors.UserError, match='read as a .safetensors: it is damaged'
+  ):
     checkpoint.read(path)
   path.write_bytes(struct.pack('<Q', 1 << 62) + b'{' + bytes(99))
-  with pytest.raises(errors.UserError, match='is not a .safetensors file'):
+  with pytest.raises(
+    errors.UserError, match='read as a .safetensors: it is damaged'
+  ):
     checkpoint.read(path)
 
 

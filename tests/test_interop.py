@@ -21,8 +21,8 @@ from vit_jax import checkpoint
 from vit_jax import convert
 from vit_jax import weights as weights_lib
 from vit_jax.interop import files
-from vit_jax.interop import huggingface
 from vit_jax.interop import timm_names
+from vit_jax.interop import to_huggingface
 from vit_jax.interop import to_timm
 
 PYTORCH = ('hf_vit', 'hf_vit_model', 'timm_vit', 'timm_vit_gap')
@@ -62,7 +62,7 @@ def test_hidden_states_of_a_headless_model():
 
 @pytest.mark.parametrize('name', PYTORCH)
 def test_exporting_gives_the_same_file_again(name):
-  export = huggingface.export if name.startswith('hf') else to_timm.export
+  export = to_huggingface.export if name.startswith('hf') else to_timm.export
   arrays, contents = export(checkpoint.read(GOLDEN / name))
   original = files.read_safetensors(GOLDEN / name)
   assert arrays.keys() == original.keys()

@@ -63,7 +63,11 @@ def swin(arrays):
 @pytest.mark.parametrize(
   'name, change, message',
   [
-    ('timm_vit', swin, 'neither a ViT of transformers nor of timm: its 44'),
+    (
+      'timm_vit',
+      swin,
+      r'x \(.*\) is neither a ViT nor a Mixer of timm: its \d+ arrays',
+    ),
     (
       'timm_vit',
       lambda x: x | {'blocks.0.ls1.gamma': x['norm.bias']},
@@ -86,8 +90,6 @@ def swin(arrays):
 )
 def test_wrong_arrays_are_named(tmp_path, name, change, message):
   folder = changed(name, tmp_path / 'x', change)
-  if change is swin:
-    (folder / 'config.json').unlink()
   with pytest.raises(errors.UserError, match=f'(?s){message}'):
     checkpoint.load(folder)
 
@@ -117,6 +119,16 @@ def test_heads_must_be_known(tmp_path):
   folder = copied('timm_vit', tmp_path / 'x')
   (folder / 'config.json').unlink()
   with pytest.raises(errors.UserError, match='how many heads .* config.json'):
+    checkpoint.load(folder)
+
+
+def test_heads_that_a_config_leaves_out_are_asked_for_there(tmp_path):
+  folder = copied('timm_vit', tmp_path / 'x')
+  path = folder / 'config.json'
+  config = json.loads(path.read_text())
+  config.pop('model_args')
+  path.write_text(json.dumps(config))
+  with pytest.raises(errors.UserError, match='Add it to its config.json'):
     checkpoint.load(folder)
 
 

@@ -14,6 +14,7 @@ from vit_jax import errors
 from vit_jax import flops
 from vit_jax import lit_weights
 from vit_jax import models
+from vit_jax import preprocessing
 from vit_jax.configs import arguments
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
@@ -52,7 +53,7 @@ def test_training_goes_on_from_both_towers(captions, lit_run, tmp_path):
     config,
     tmp_path / 'sigmoid.npz',
     model=config.model.to_dict(),
-    image_shape=(16, 32, 3),
+    preprocessing=preprocessing.Preprocessing((16, 32)),
   )
   assert 'b' not in again
   assert_same(again['img'], got['img'])

@@ -161,6 +161,17 @@ def test_a_bad_image_is_named(bad_folder):
     )
 
 
+def test_a_missing_image_is_not_to_be_mended(image_folder):
+  source = sources.get_source(str(image_folder), 'test')
+  (image_folder / 'test' / 'blue' / '2.jpg').unlink()
+  data = pipeline.Decoded(source)
+  message = r'blue/2.jpg cannot be read: No such file or directory. Put it back'
+  with pytest.raises(errors.UserError, match=message):
+    list(
+      pipeline.eval_batches(data, transforms.EvalImage((8, 8)), batch_size=4)
+    )
+
+
 def test_bad_images_are_skipped_and_counted(bad_folder):
   batches, data = train_batches(bad_folder, 10, on_bad_image='skip')
   assert len(batches) == 10

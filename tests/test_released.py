@@ -1,12 +1,11 @@
 """Where pretrained weights are found, and how they are downloaded."""
 
 import functools
-import http.server
-import threading
 
-from conftest import GOLDEN
 from conftest import REPOSITORY
+import file_server
 import jax
+from made import TOKEN
 import numpy as np
 import pytest
 
@@ -17,8 +16,6 @@ from vit_jax import models_list
 from vit_jax import registry
 from vit_jax import released
 from vit_jax.configs import models as model_configs
-
-TOKEN = GOLDEN / 'vit_token.npz'
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -46,89 +43,10 @@ def known(monkeypatch, *sources):
   monkeypatch.setattr(registry, 'entries', lambda: {'ViT-B_16': entry})
 
 
-class _Server(http.server.BaseHTTPRequestHandler):
-  """Serves `content`; cuts each answer after `limit` bytes; may refuse."""
-
-  content, limit, status, ranges = b'', None, 200, True
-  requests: list
-
-  def do_GET(self):
-    wanted = self.headers.get('Range')
-    self.requests.append(wanted)
-    if self.status != 200:
-      self.send_error(self.status)
-      return
-    start = 0
-    if wanted and self.ranges:
-      start = int(wanted.removeprefix('bytes=').removesuffix('-'))
-      if start >= len(self.content):
-        self.send_response(416)
-        self.send_header('Content-Range', f'bytes */{len(self.content)}')
-        self.end_headers()
-        return
-    body = self.content[start:]
-    self.send_response(206 if start else 200)
-    self.send_header('Content-Length', str(len(body)))
-    self.end_headers()
-    self.wfile.write(body[: self.limit])
-
-  def log_message(self, *args):
-    pass
-
-
 @pytest.fixture
 def server():
-  handler = type('Handler', (_Server,), {'requests': []})
-  with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as httpd:
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    handler.url = f'http://127.0.0.1:{httpd.server_port}'
-    handler.content = TOKEN.read_bytes()
+  with file_server.serve() as handler:
     yield handler
-    httpd.shutdown()
-
-
-def test_a_cut_download_goes_on_where_it_ended(server, tmp_path):
-  path = tmp_path / 'x' / 'model.npz'
-  server.limit = 100_000
-  with pytest.raises(errors.UserError, match='try again to go on'):
-    download.download(f'{server.url}/model.npz', path)
-  assert not path.exists()
-  download.download(f'{server.url}/model.npz', path)
-  assert path.read_bytes() == server.content
-  assert server.requests == [None, 'bytes=100000-']
-  assert [p.name for p in path.parent.iterdir()] == ['model.npz']
-
-
-def test_a_server_without_ranges_starts_again(server, tmp_path):
-  path = tmp_path / 'model.npz'
-  (tmp_path / 'model.npz.part').write_bytes(b'other')
-  server.ranges = False
-  download.download(f'{server.url}/model.npz', path)
-  assert path.read_bytes() == server.content
-
-
-def test_a_whole_partial_file_is_moved_into_place(server, tmp_path):
-  (tmp_path / 'model.npz.part').write_bytes(server.content)
-  download.download(f'{server.url}/model.npz', tmp_path / 'model.npz')
-  assert (tmp_path / 'model.npz').read_bytes() == server.content
-
-
-def test_a_partial_file_of_another_size_is_fetched_again(server, tmp_path):
-  (tmp_path / 'model.npz.part').write_bytes(server.content + b'more')
-  download.download(f'{server.url}/model.npz', tmp_path / 'model.npz')
-  assert (tmp_path / 'model.npz').read_bytes() == server.content
-
-
-def test_a_folder_that_cannot_be_made(server, tmp_path):
-  (tmp_path / 'file').write_text('')
-  with pytest.raises(errors.UserError, match='cannot be fetched'):
-    download.download(f'{server.url}/x', tmp_path / 'file' / 'x')
-
-
-def test_a_wrong_checksum_is_refused(server, tmp_path):
-  with pytest.raises(errors.UserError, match='arrived damaged: its SHA-256'):
-    download.download(f'{server.url}/x', tmp_path / 'x', sha256='0' * 64)
-  assert not list(tmp_path.iterdir())
 
 
 def test_released_names_are_downloaded_once(server, tmp_path, monkeypatch):

@@ -89,18 +89,45 @@ def test_saving_does_not_see_later_steps(tmp_path):
     )
 
 
-def test_a_checkpoint_of_another_model_is_refused(tmp_path):
-  def state(width):
-    params = {'w': jnp.ones(width)}
-    return state_lib.TrainState(jnp.array(3), params, ())
-
-  saver = state_lib.Saver(tmp_path)
-  saver.save(state(4))
+def saved(workdir, *steps):
+  state = state_lib.TrainState(
+    jnp.array(0), {'w': jnp.ones(4)}, {'m': jnp.ones(4)}
+  )
+  saver = state_lib.Saver(workdir, keep=9)
+  for step in steps:
+    saver.save(state.replace(step=jnp.array(step)))
   saver.close()
   sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-  like = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-    state(5),
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state
   )
-  with pytest.raises(errors.UserError, match='another --workdir'):
+
+
+def test_arrays_that_do_not_fit_are_named_with_both_shapes(tmp_path):
+  like = saved(tmp_path, 3)
+  wider = jax.ShapeDtypeStruct((5,), jnp.float32, sharding=like.step.sharding)
+  for changed, row in (
+    (like.replace(params={'w': wider}), r'params/w: \(4,\) in .* \(5,\) by'),
+    (like.replace(params={'w': like.params['w'], 'b': wider}),
+     r'params/b: none in the checkpoint, \(5,\) by this config'),
+    (like.replace(opt_state={}), r'opt_state/m: \(4,\) in .*, none by'),
+  ):  # fmt: skip
+    saver = state_lib.Saver(tmp_path)
+    with pytest.raises(errors.UserError, match=f'(?s){row}') as e:
+      saver.restore(changed)
+    assert 'Arrays that differ: 1.' in str(e.value)
+    assert 'strict=' not in str(e.value)
+    assert 'another --workdir' in str(e.value)
+  wrong = like.replace(params={'w': wider}, opt_state=())
+  with pytest.raises(errors.UserError, match='differ: 1.\n  params/w'):
+    state_lib.Saver(tmp_path).restore_for_evaluation(wrong)
+
+
+def test_a_damaged_checkpoint_leaves_the_one_before(tmp_path):
+  like = saved(tmp_path, 3, 7)
+  for path in (tmp_path / 'checkpoints' / '7' / 'default').rglob('d/*'):
+    path.write_bytes(path.read_bytes()[:10])
+  with pytest.raises(
+    errors.UserError, match='7 cannot be read: .* from step 3'
+  ):
     state_lib.Saver(tmp_path).restore(like)

@@ -220,3 +220,19 @@ def test_fingerprints_of_arrays_and_names():
   assert first != workdir_lib.fingerprint(other)
   digits.class_names[0] = 'zero'
   assert first != workdir_lib.fingerprint(digits)
+
+
+def test_changed_settings_are_named_beside_an_error(tmp_path):
+  config = {'base_lr': 0.1, 'model': {'hidden_size': 32}}
+  (tmp_path / 'config.json').write_text(json.dumps(config))
+  with (
+    pytest.raises(errors.UserError, match='^no$'),
+    workdir_lib.naming_changes(str(tmp_path), config),
+  ):
+    raise errors.UserError('no')
+  changed = {**config, 'model': {'hidden_size': 64}}
+  with (
+    pytest.raises(errors.UserError, match='model.hidden_size was 32, is 64'),
+    workdir_lib.naming_changes(str(tmp_path), changed),
+  ):
+    raise errors.UserError('no')

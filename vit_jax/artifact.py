@@ -11,18 +11,16 @@ import numpy as np
 
 import vit_jax
 from vit_jax import errors
+from vit_jax import preprocessing as preprocessing_lib
 from vit_jax import weights as weights_lib
 from vit_jax.interop import files
-from vit_jax.interop import huggingface
 from vit_jax.interop import npz
+from vit_jax.interop import to_huggingface
 from vit_jax.interop import to_timm
 
 WEIGHTS, CONFIG, LABELS = 'model.npz', 'config.json', 'labels.txt'
-VOCABULARIES = {  # By the name of the tokeniser.
-  'bert': 'vocabulary.txt',
-  'sentencepiece': 'vocabulary.model',
-}
 _FORMAT = 1
+_EXPORTS = (to_huggingface.export, to_timm.export)
 
 
 def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
@@ -50,18 +48,19 @@ def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
 def _config(weights: weights_lib.Weights) -> dict[str, Any]:
   vocabulary = {}
   if weights.vocabulary:
-    tokenizer = weights.model['pp']['tokenizer_name']
-    vocabulary = {'vocabulary': VOCABULARIES[tokenizer]}
+    name = weights_lib.vocabulary_name(weights.model)
+    vocabulary = {'vocabulary': name}
+  preprocessing = weights.preprocessing
   return {
     'format': _FORMAT,
     'vit_jax': vit_jax.__version__,
     'model': dict(weights.model),
     'num_classes': len(weights.class_names),
     'image_shape': list(weights.image_shape),
-    'image_mean': list(weights.mean),
-    'image_std': list(weights.std),
-    'exif': weights.exif,
-    'resize_test': weights.resize_test,
+    'image_mean': list(preprocessing.mean),
+    'image_std': list(preprocessing.std),
+    'exif': preprocessing.exif,
+    'resize_test': preprocessing.resize_test,
     'loss': weights.loss,
     'info': dict(weights.info),
     **vocabulary,
@@ -71,7 +70,7 @@ def _config(weights: weights_lib.Weights) -> dict[str, Any]:
 def _for_pytorch(
   weights: weights_lib.Weights,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-  exports = () if weights.vocabulary else (huggingface.export, to_timm.export)
+  exports = () if weights.vocabulary else _EXPORTS
   for export in exports:
     try:
       return export(weights)
@@ -93,17 +92,18 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
   """
   directory = pathlib.Path(directory)
   config, path = _read_config(directory), directory / WEIGHTS
+  for name in (WEIGHTS, LABELS, config.get('vocabulary', LABELS)):
+    if not (directory / name).is_file():
+      raise errors.UserError(
+        f'{directory} is not a whole artifact: {name} is missing.'
+      )
   try:
     labels = files.read_lines(directory / LABELS)
     weights = weights_lib.Weights(
       params=npz.params_of(files.read_npz(path), path),
       model=config['model'],
       class_names=labels,
-      image_shape=tuple(config['image_shape']),
-      mean=tuple(config.get('image_mean', (0.5,))),
-      std=tuple(config.get('image_std', (0.5,))),
-      exif=config['exif'],
-      resize_test=_resize_test(config.get('resize_test')),
+      preprocessing=_preprocessing(config),
       loss=config['loss'],
       info=config['info'],
       vocabulary=_vocabulary(directory, config),
@@ -113,18 +113,32 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
         f'{directory / LABELS} has {len(labels)} lines, {CONFIG} says'
         f' {config["num_classes"]} classes.'
       )
-  except (OSError, KeyError, TypeError, ValueError) as e:
+  except KeyError as e:
+    raise errors.UserError(f'{directory / CONFIG} has no field {e}.') from e
+  except (TypeError, ValueError) as e:
     if isinstance(e, errors.UserError):
       raise
-    raise errors.UserError(
-      f'{directory} is not a whole artifact: {type(e).__name__}: {e}.'
-    ) from e
+    reason = errors.first_line(e)
+    raise errors.UserError(f'{directory / CONFIG} is damaged: {reason}') from e
   weights_lib.check(weights, str(path))
   return weights
 
 
-def _resize_test(value: Any) -> int | tuple[int, int] | None:
-  return tuple(value) if isinstance(value, list) else value
+def _preprocessing(
+  config: Mapping[str, Any],
+) -> preprocessing_lib.Preprocessing:
+  height, width, channels = config['image_shape']
+  return preprocessing_lib.Preprocessing().changed(
+    {
+      'size': (height, width),
+      'channels': channels,
+      # Earlier versions had no fields of the next three.
+      'mean': config.get('image_mean', [0.5]),
+      'std': config.get('image_std', [0.5]),
+      'resize_test': config.get('resize_test'),
+      'exif': config['exif'],
+    }
+  )
 
 
 def _vocabulary(
@@ -132,9 +146,7 @@ def _vocabulary(
 ) -> str | None:
   if 'vocabulary' not in config:
     return None
-  path = directory / config['vocabulary']
-  path.stat()  # Raises if it is missing.
-  return str(path)
+  return str(directory / config['vocabulary'])
 
 
 def _read_config(directory: pathlib.Path) -> dict[str, Any]:
@@ -142,7 +154,7 @@ def _read_config(directory: pathlib.Path) -> dict[str, Any]:
   config = files.read_json(path)
   if 'format' not in config:
     raise errors.UserError(
-      f'{directory} is no artifact: {path} is missing or of something else. A'
+      f'{directory} is not an artifact: {path} is missing or of something else. A'
       f' run leaves one in its workdir, as WORKDIR/artifact.'
     )
   if config['format'] != _FORMAT:

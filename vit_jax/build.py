@@ -13,16 +13,16 @@ import ml_collections
 import numpy as np
 import optax
 
-from vit_jax import checkpoint
+from vit_jax import adaptation
 from vit_jax import errors
 from vit_jax import freeze as freeze_lib
 from vit_jax import models
+from vit_jax import preprocessing as preprocessing_lib
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import weights as weights_lib
 from vit_jax.configs import arguments
 from vit_jax.configs import models as model_configs
-from vit_jax.configs import resolved
 from vit_jax.data import augment
 from vit_jax.data import dataset
 from vit_jax.data import mixing
@@ -43,6 +43,7 @@ class Data:
     test: what to evaluate on.
     train_transform: on the host, of an image of `train`.
     eval_transform: on the host, of an image of `test`.
+    preprocessing: how an image of `test` becomes the model's input.
     preprocess: on the device, of a batch.
     mix: on the device, of a preprocessed batch for training; None for nothing.
     loader: arguments of `pipeline.train_batches` and `eval_batches`.
@@ -52,6 +53,7 @@ class Data:
   test: pipeline.Decoded
   train_transform: grain.transforms.RandomMap
   eval_transform: grain.transforms.Map
+  preprocessing: preprocessing_lib.Preprocessing
   preprocess: augment.Preprocess
   mix: mixing.Mix | None
   loader: dict[str, int]
@@ -64,7 +66,7 @@ class Data:
   @property
   def image_shape(self) -> tuple[int, int, int]:
     """[H, W, C] of the model's input."""
-    return (*self.preprocess.size, self.test.num_channels)
+    return self.preprocessing.image_shape
 
 
 def data(
@@ -74,8 +76,9 @@ def data(
   splits = splits or dataset.open_splits(config)
   train, test = splits.train, splits.test
   _check_channels(config, test.num_channels)
+  preprocessing = preprocessing_lib.of_config(config, test.num_channels)
   how = {
-    'size': resolved.image_size(config),
+    'size': preprocessing.size,
     'area': tuple(config.pp.crop_area),
     'ratio': tuple(config.pp.crop_ratio),
     'resize': config.pp.resize,
@@ -83,7 +86,6 @@ def data(
     'pad_mode': config.pp.pad_mode,
     'flip': config.pp.flip,
   }
-  resize_test = resolved.resize_test(config)
   classes = len(test.source.class_names)
   logging.info(
     '%s: %d images to train on (%s%s), %d to test (%s)%s.',
@@ -102,15 +104,18 @@ def data(
     train_transform=transforms.TrainImage(
       **how, randaugment=tuple(config.pp.randaugment)
     ),
-    eval_transform=transforms.EvalImage(how['size'], resize_test),
+    eval_transform=transforms.EvalImage(
+      preprocessing.size, preprocessing.resize_test
+    ),
+    preprocessing=preprocessing,
     preprocess=augment.Preprocess(
       **how,
-      resize_test=resize_test,
+      resize_test=preprocessing.resize_test,
       color_jitter=tuple(config.pp.color_jitter),
       random_erasing=config.pp.random_erasing,
       on_device=test.is_raw,
-      mean=tuple(config.pp.mean),
-      std=tuple(config.pp.std),
+      mean=preprocessing.mean,
+      std=preprocessing.std,
     ),
     mix=mix if mix.mixup or mix.cutmix else None,
     loader={
@@ -231,7 +236,7 @@ def _fix_positions(
   Learned ones of a file are not replaced: it would give wrong features.
   """
   if weights is not None:
-    have = weights_lib.flatten(weights.params)[checkpoint.POSEMB]
+    have = weights_lib.flatten(weights.params)[adaptation.POSEMB]
     if not positions.are_sincos2d(have[0, int('cls' in weights.params) :]):
       raise errors.UserError(
         f"config.posemb is 'sincos2d', but {config.pretrained} has learned"
@@ -266,7 +271,7 @@ def _pretrained_params(
     tuple(config.model.patches.size),
     config.model.get('resnet'),
   )
-  return checkpoint.adapt(
+  return adaptation.adapt(
     weights,
     {**shapes, 'head': head},
     config.model,

@@ -6,18 +6,22 @@ python -m vit_jax.convert /tmp/run/artifact /tmp/vit --to=huggingface
 from collections.abc import Sequence
 import os
 import pathlib
+import textwrap
 
 from absl import flags
+from absl import logging
 
 from vit_jax import checkpoint
 from vit_jax import cli
 from vit_jax import errors
 from vit_jax import weights as weights_lib
+from vit_jax.interop import extras
 from vit_jax.interop import files
-from vit_jax.interop import huggingface
+from vit_jax.interop import npz
+from vit_jax.interop import to_huggingface
 from vit_jax.interop import to_timm
 
-_EXPORTS = {'huggingface': huggingface.export, 'timm': to_timm.export}
+_EXPORTS = {'huggingface': to_huggingface.export, 'timm': to_timm.export}
 
 
 def convert(
@@ -48,6 +52,7 @@ def convert(
   if to == 'npz':
     if path.suffix != '.npz':
       raise errors.UserError(f'{path} must end in .npz.')
+    _warn_of_what_npz_loses(weights, path)
     try:
       path.parent.mkdir(parents=True, exist_ok=True)
       checkpoint.save(weights.params, path, dtype)
@@ -64,6 +69,19 @@ def convert(
     files.write_safetensors(arrays, temporary / files.SAFETENSORS)
     for name, content in contents.items():
       files.write_json(content, temporary / name)
+
+
+def _warn_of_what_npz_loses(
+  weights: weights_lib.Weights, path: pathlib.Path
+) -> None:
+  flat = weights_lib.flatten(weights.params)
+  lost = extras.lost(weights, npz.from_flat(flat, path))
+  (lost.get('model') or {}).pop('model_name', None)
+  values = ', '.join(f'{name} {value}' for name, value in lost.items() if value)
+  if values:
+    logging.warning(
+      '%s holds arrays alone. It loses %s.', path, textwrap.shorten(values, 500)
+    )
 
 
 def main(argv: Sequence[str]) -> None:

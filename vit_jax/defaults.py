@@ -66,6 +66,7 @@ def fill(
       'exact_gelu': saved.get('exact_gelu'),
       'pp.mean': saved.get('pp', {}).get('mean'),
       'pp.std': saved.get('pp', {}).get('std'),
+      'pp.crop': saved.get('pp', {}).get('crop'),
     }
   elif config.pretrained:
     with sharding.first_process_first():
@@ -110,7 +111,12 @@ def _attention(
 
 def what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
   """Returns the settings that weights decide where a config leaves them open."""
-  known = {'pp.mean': tuple(weights.mean), 'pp.std': tuple(weights.std)}
+  preprocessing = weights.preprocessing
+  known = {
+    'pp.mean': preprocessing.mean,
+    'pp.std': preprocessing.std,
+    'pp.crop': preprocessing.size,
+  }
   if weights.model is None:
     return known
   model = copy.deepcopy(dict(weights.model))
@@ -120,4 +126,7 @@ def what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
     if name in encoder:
       known[name] = encoder.pop(name)
   tower.pop('dtype', None)  # config.dtype says.
+  if tower.get('representation_size'):
+    # As for released names: the official code drops the layer to fine-tune.
+    tower['representation_size'] = None
   return {**known, 'model': model}

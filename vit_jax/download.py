@@ -9,6 +9,8 @@ import pathlib
 import urllib.error
 import urllib.request
 
+from absl import logging
+import filelock
 import tqdm
 
 from vit_jax import errors
@@ -30,8 +32,36 @@ def is_url(path: str) -> bool:
   return str(path).startswith(('gs://', 'https://', 'http://'))
 
 
+@contextlib.contextmanager
+def one_process(path: os.PathLike | str) -> Iterator[None]:
+  """Waits until no other process makes `path`, a file or a folder.
+
+  The lock ends with its process, however that ends.
+
+  Raises:
+    OSError: if no file can be made beside it.
+  """
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  lock = filelock.FileLock(path.with_name(f'{path.name}.lock'))
+  try:
+    lock.acquire(timeout=0)
+  except filelock.Timeout:
+    logging.info('Waiting for another process, which downloads %s.', path)
+    lock.acquire()
+  try:
+    yield
+  finally:
+    # Those who wait open the file anew at each attempt.
+    with contextlib.suppress(OSError):
+      os.unlink(lock.lock_file)
+    lock.release()
+
+
 def download(url: str, path: os.PathLike | str, *, sha256: str = '') -> None:
-  """Downloads `url` to `path`; a cut download goes on where it ended.
+  """Downloads `url` to `path`, unless it is there.
+
+  A cut download goes on where it ended. Of several processes one downloads.
 
   Args:
     url: `https://`, `http://` or `gs://` of a public bucket.
@@ -43,10 +73,14 @@ def download(url: str, path: os.PathLike | str, *, sha256: str = '') -> None:
       comes short or with another checksum.
   """
   url, path = https_url(url), pathlib.Path(path)
+  with _explaining(url), one_process(path):
+    if not path.exists():
+      _download(url, path, sha256)
+
+
+def _download(url: str, path: pathlib.Path, sha256: str) -> None:
   part = path.with_name(path.name + '.part')
-  with _explaining(url):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _fetch(url, part)
+  _fetch(url, part)
   if sha256:
     got = file_sha256(part)
     if got != sha256:
@@ -82,6 +116,8 @@ def _explaining(url: str) -> Iterator[None]:
   except urllib.error.HTTPError as e:
     raise errors.UserError(f'{url}: HTTP {e.code} {e.reason}.') from e
   except (OSError, ValueError, http.client.HTTPException) as e:
+    if isinstance(e, errors.UserError):
+      raise
     reason = getattr(e, 'reason', e)
     raise errors.UserError(f'{url} cannot be fetched: {reason}.') from e
 

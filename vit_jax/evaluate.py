@@ -13,7 +13,6 @@ rows of [class, taken for, examples], by their numbers in `labels`.
 from collections.abc import Sequence
 import json
 import pathlib
-import re
 from typing import Any
 
 from absl import flags
@@ -27,17 +26,12 @@ from vit_jax import errors
 from vit_jax import predictor as predictor_lib
 from vit_jax import predictor_flags
 from vit_jax import probes
-from vit_jax import released
 from vit_jax import scores
+from vit_jax.data import real_labels
 from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.interop import files
 
-_REAL = (
-  'https://raw.githubusercontent.com/google-research/reassessed-imagenet/master'
-  '/real.json'
-)
-_VALIDATION_FILE = re.compile(r'ILSVRC2012_val_(\d{8})')
 _TOP = 5
 
 
@@ -101,40 +95,6 @@ def class_map(
   )
 
 
-def real_labels(
-  path: str, source: sources.Source, places: Int[np.ndarray, ' n']
-) -> list[list[int]]:
-  """Returns the ReaL labels (arXiv:2006.07159) of ImageNet validation images.
-
-  Args:
-    path: of `real.json`, or its address.
-    source: of the images, whose names are those of the original files.
-    places: which of them.
-
-  Raises:
-    errors.UserError: if the file is not that, or these are other images.
-  """
-  path = released.find(path)
-  try:
-    labels = json.loads(path.read_text(encoding='utf-8'))
-    labels = [[int(label) for label in row] for row in labels]
-  except (OSError, TypeError, ValueError) as e:
-    raise errors.UserError(
-      f'{path} is no list of lists of labels, as real.json is: {e}.'
-    ) from e
-  numbers = []
-  for place in places:
-    name = source[int(place)]['name']
-    match = _VALIDATION_FILE.search(name)
-    if not match or not 0 < int(match[1]) <= len(labels):
-      raise errors.UserError(
-        f'{name} is no validation image of ImageNet, ILSVRC2012_val_00000001.JPEG'
-        f' to {len(labels):08d}: there are no ReaL labels of it.'
-      )
-    numbers.append(int(match[1]) - 1)
-  return [labels[i] for i in numbers]
-
-
 def probe(
   predictor: predictor_lib.Predictor,
   names: Sequence[str],
@@ -188,6 +148,8 @@ def main(argv: Sequence[str]) -> None:
   source = sources.get_source(
     options.dataset, options.split, data_dir=options.tfds_data_dir
   )
+  if options.real:  # Before anything takes long.
+    real_file = real_labels.find(options.real_labels, options.tfds_data_dir)
   predictor = predictor_flags.from_flags()
   p = predictions(predictor, source)
   result = {
@@ -198,7 +160,7 @@ def main(argv: Sequence[str]) -> None:
     **report(p, predictor.labels),
   }
   if options.real:
-    accepted = real_labels(options.real_labels, source, p.places)
+    accepted = real_labels.read(real_file, source, p.places)
     result |= scores.any_of(p, accepted)
   if options.probes:
     train = sources.get_source(
@@ -222,9 +184,11 @@ if __name__ == '__main__':
   flags.DEFINE_string('dataset', None, 'Folder or name.', required=True)
   flags.DEFINE_string('split', 'test', 'What is evaluated.')
   flags.DEFINE_string('train_split', 'train', 'What probes are fitted to.')
-  flags.DEFINE_string('tfds_data_dir', None, 'Where prepared data sets are.')
+  flags.DEFINE_string(
+    'tfds_data_dir', None, 'Where data sets and ReaL labels are.'
+  )
   flags.DEFINE_bool('real', False, 'Also by ReaL labels, of ImageNet.')
-  flags.DEFINE_string('real_labels', _REAL, 'Their file or address.')
+  flags.DEFINE_string('real_labels', real_labels.URL, 'Their file or address.')
   flags.DEFINE_list(
     'probes', [], 'knn, linear, 10shot: classifiers of features.'
   )

@@ -48,7 +48,9 @@ def program(weights: weights_lib.Weights) -> Function:
   params = jax.tree.map(np.asarray, dict(weights.params))
 
   def call(pixels: Float[Array, 'B H W C']) -> Array:
-    images = augment.normalize(pixels, weights.mean, weights.std)
+    images = augment.normalize(
+      pixels, weights.preprocessing.mean, weights.preprocessing.std
+    )
     return module.apply({'params': params}, images, train=False)
 
   return call

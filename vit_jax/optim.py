@@ -12,8 +12,8 @@ import numpy as np
 import optax
 
 from vit_jax import errors
-from vit_jax.models import blocks
 from vit_jax.configs import choices
+from vit_jax.models import blocks
 
 _LINEAR_END = 1e-5  # Of the official code.
 

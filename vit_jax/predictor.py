@@ -250,14 +250,15 @@ class Predictor:
     self, images: Any
   ) -> Iterator[tuple[int, Float32[np.ndarray, 'H W C']]]:
     """Yields a place and an image in [0, 1], as the model sees it."""
-    weights = self.weights
-    mean, std = np.float32(weights.mean), np.float32(weights.std)
+    preprocessing = self.weights.preprocessing
+    mean, std = np.float32(preprocessing.mean), np.float32(preprocessing.std)
     for place, x in self.outputs('images', lambda _, x: x, images):
       yield place, np.clip(x * std + mean, 0, 1)
 
   def _jit(self, key: Any, function: Callable[..., Array]) -> Callable:
     if key not in self._jitted:
-      mean, std = self.weights.mean, self.weights.std
+      preprocessing = self.weights.preprocessing
+      mean, std = preprocessing.mean, preprocessing.std
 
       def call(params: Any, images: Array) -> Array:
         outputs = function(params, augment.normalize(images, mean, std))
@@ -277,7 +278,7 @@ class Predictor:
       )
     return pipeline.Decoded(
       images,
-      exif=self.weights.exif,
+      exif=self.weights.preprocessing.exif,
       channels=channels,
       on_bad_image=self._on_bad_image,
       on_host=True,
@@ -285,9 +286,8 @@ class Predictor:
     )
 
   def _transform(self) -> transforms.EvalImage:
-    return transforms.EvalImage(
-      self.weights.image_shape[:2], self.weights.resize_test
-    )
+    preprocessing = self.weights.preprocessing
+    return transforms.EvalImage(preprocessing.size, preprocessing.resize_test)
 
 
 def _as_sequence(images: Any) -> Sequence[Any]:

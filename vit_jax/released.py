@@ -19,6 +19,12 @@ _HUGGING_FACE = 'https://huggingface.co'
 _HUGGING_FACE_FILES = ('config.json', 'model.safetensors')
 _PREPROCESSOR = 'preprocessor_config.json'
 
+# What ends in them is a file, not a name, also where it cannot be read.
+_SUFFIXES = (
+  *('.npz', '.safetensors', '.pth', '.pt', '.bin', '.ckpt', '.h5', '.onnx'),
+  *('.msgpack', '.pkl', '.tar', '.gz', '.zip'),
+)
+
 
 def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
   """Returns the path of weights, downloaded first if need be.
@@ -40,7 +46,7 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
   path = pathlib.Path(name_or_path).expanduser()
   if path.exists():
     return path
-  if path.suffix in ('.npz', '.safetensors') or len(path.parts) > 1:
+  if path.suffix in _SUFFIXES or len(path.parts) > 1:
     raise errors.UserError(
       f'There is no checkpoint file or folder {path.resolve()}.'
     )
@@ -151,10 +157,17 @@ def _download(source: str, path: pathlib.Path) -> pathlib.Path:
     download.download(source, path)
     return path
   url = f'{_HUGGING_FACE}/{source.removeprefix("hf://")}/resolve/main'
-  with files.replaced_folder(path.with_suffix('')) as folder:
+  path = path.with_suffix('')
+  with download.one_process(path):
+    if not path.is_dir():
+      _download_hub_folder(url, path)
+  return path
+
+
+def _download_hub_folder(url: str, path: pathlib.Path) -> None:
+  with files.replaced_folder(path) as folder:
     for name in _HUGGING_FACE_FILES:
       download.download(f'{url}/{name}', folder / name)
     # timm has none: its config.json says all.
     with contextlib.suppress(errors.UserError):
       download.download(f'{url}/{_PREPROCESSOR}', folder / _PREPROCESSOR)
-  return path.with_suffix('')

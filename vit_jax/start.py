@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import json
+import pathlib
 from typing import Any
 
 from absl import logging
@@ -17,11 +18,21 @@ from vit_jax import environment
 from vit_jax import errors
 from vit_jax import flops
 from vit_jax import models
+from vit_jax import sharding
 from vit_jax import stages as stages_lib
 from vit_jax import storage
+from vit_jax import weights as weights_lib
 from vit_jax import workdir as workdir_lib
 from vit_jax.configs import durations
 from vit_jax.interop import files
+
+
+def check_batches(
+  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+) -> None:
+  """Refuses batches that cannot be split, of the first evaluation too."""
+  for batch_size in (config.batch // config.accum_steps, config.batch_eval):
+    sharding.data_shard(mesh, batch_size)
 
 
 def check_steps(
@@ -91,8 +102,9 @@ def describe(
   data: build.Data,
   workdir: str,
   first_step: int,
+  vocabulary: str | None,
 ) -> None:
-  """Logs the model; writes config, environment and class names, on process 0."""
+  """Logs the model; writes what the workdir says of it, on process 0."""
   if jax.process_index():
     return
   cost = flops.forward_flops(model, data.image_shape)
@@ -114,3 +126,7 @@ def describe(
   warn_of_low_peaks(config, [stage.schedule for stage in stages])
   files.write_json(now, path)
   files.write_lines(data.class_names, path.with_name(artifact.LABELS))
+  if vocabulary:  # So that the workdir can be read as weights.
+    name = weights_lib.vocabulary_name(config.model)
+    content = pathlib.Path(vocabulary).read_bytes()
+    storage.write_bytes(content, path.with_name(name))

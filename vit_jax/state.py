@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 import contextlib
 import os
+import textwrap
 from typing import Any
 
 from absl import logging
@@ -42,6 +43,45 @@ def _not_whole(directory: epath.Path) -> list[epath.Path]:
     return []
   steps = [path for path in directory.iterdir() if path.name.isdigit()]
   return [path for path in steps if not (path / _WHOLE).exists()]
+
+
+def _differences(
+  folder: epath.Path, like: TrainState, *, is_part: bool
+) -> list[str]:
+  """Returns a row for each array that a checkpoint has otherwise, or lacks.
+
+  Args:
+    folder: of the checkpoint.
+    like: what is wanted.
+    is_part: whether trees that are not wanted, as the optimizer's, may be there.
+  """
+  try:
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+      saved = checkpointer.metadata(folder)
+  except (ValueError, TypeError, KeyError, OSError):
+    return []  # It is damaged.
+  have, want = _shapes(getattr(saved, 'item_metadata', saved)), _shapes(like)
+  if not have:
+    return []  # Likewise.
+  if is_part:
+    trees = {name.split('/')[0] for name in want}
+    have = {k: v for k, v in have.items() if k.split('/')[0] in trees}
+  return [
+    f'  {name}: {have.get(name, "none")} in the checkpoint,'
+    f' {want.get(name, "none")} by this config'
+    for name in sorted(have.keys() | want.keys())
+    if have.get(name) != want.get(name)
+  ]
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+  """Returns the shapes of arrays by names such as 'params/head/bias'."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='/'): tuple(x.shape)
+    for path, x in leaves
+    if hasattr(x, 'shape')
+  }
 
 
 class Saver:
@@ -124,7 +164,7 @@ class Saver:
     Raises:
       errors.UserError: if it was made with other settings, or is damaged.
     """
-    with self._explaining():
+    with self._explaining(like):
       return self._manager.restore(
         self.latest_step, args=ocp.args.StandardRestore(like)
       )
@@ -147,22 +187,33 @@ class Saver:
     )
     folder = self._directory / str(self.latest_step) / 'default'
     with (
-      self._explaining(),
+      self._explaining(like, is_part=True),
       ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer,
     ):
       return like.replace(**checkpointer.restore(folder, args=how))
 
   @contextlib.contextmanager
-  def _explaining(self) -> Iterator[None]:
-    """Says which checkpoint it is that cannot be restored."""
+  def _explaining(
+    self, like: TrainState, *, is_part: bool = False
+  ) -> Iterator[None]:
+    """Says which arrays of a checkpoint differ, or that it is damaged."""
     step = self.latest_step
     try:
       yield
     except (ValueError, TypeError, KeyError, OSError) as e:
+      path = self._directory / str(step)
+      rows = _differences(path / 'default', like, is_part=is_part)
+      if rows:
+        raise errors.UserError(
+          f'{path} does not fit this config. Arrays that differ: {len(rows)}.\n'
+          + '\n'.join(rows[:5])
+          + '\nUse the config it was made with, or another --workdir.'
+        ) from e
+      older = [s for s in self._manager.all_steps() if s < step]
+      hint = f' go on from step {max(older)}' if older else ' start again'
       raise errors.UserError(
-        f'{self._directory / str(step)} does not fit this config:'
-        f' {errors.first_line(e)}'
-        f' Use the config it was made with, or another --workdir.'
+        f'{path} cannot be read: {textwrap.shorten(errors.first_line(e), 200)}'
+        f' If it is damaged, delete it to{hint}.'
       ) from e
     logging.info('Restored step %d from %s.', step, self._directory)
 

@@ -35,7 +35,6 @@ from vit_jax import update
 from vit_jax import weights as weights_lib
 from vit_jax import workdir as workdir_lib
 from vit_jax.configs import arguments
-from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import dataset
 from vit_jax.data import pipeline
@@ -148,9 +147,7 @@ def _train(
       f' --workdir is {workdir}.'
     )
   mesh = sharding.make_mesh(**config.mesh)
-  # Fails now, not at the first evaluation, where a batch cannot be split.
-  for batch_size in (config.batch // config.accum_steps, config.batch_eval):
-    sharding.data_shard(mesh, batch_size)
+  start.check_batches(config, mesh)
   if 'text_model' not in (config.model or {}):
     sources.require_folder(config.dataset)  # Before weights are downloaded.
   saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
@@ -168,11 +165,18 @@ def _train(
     state = task.stages[0].new_state(task.initial_params(filled.weights))
   else:
     stage = stages_lib.at(task.stages, saver.latest_step)
-    state = saver.restore(stage.like)
+    with workdir_lib.naming_changes(workdir, start.plain(config)):
+      state = saver.restore(stage.like)
   del filled  # Its weights are in the state by now.
   first_step = int(state.step)
   start.describe(
-    config, task.model, task.stages, task.data, workdir, first_step
+    config,
+    task.model,
+    task.stages,
+    task.data,
+    workdir,
+    first_step,
+    task.vocabulary,
   )
 
   writer = metrics_lib.Writer(
@@ -277,11 +281,7 @@ def _weights(config, task, params, info) -> weights_lib.Weights:
     params=params,
     model=arguments.of_saved_model(config),
     class_names=task.data.class_names,
-    image_shape=task.data.image_shape,
-    mean=tuple(config.pp.mean),
-    std=tuple(config.pp.std),
-    exif=config.pp.exif,
-    resize_test=resolved.resize_test(config),
+    preprocessing=task.data.preprocessing,
     loss=config.loss,
     info=json.loads(json.dumps(info)),
     vocabulary=task.vocabulary,

@@ -12,6 +12,7 @@ import numpy as np
 
 from vit_jax import errors
 from vit_jax import models
+from vit_jax import preprocessing as preprocessing_lib
 from vit_jax.configs import models as model_configs
 
 Params = Mapping[str, Any]
@@ -26,12 +27,7 @@ class Weights:
     model: arguments of the model's class but for `num_classes`, as in
       `configs.models`; None where the arrays do not tell.
     class_names: in the order of the logits; empty without a head.
-    image_shape: [H, W, C] of the input; None where nothing tells.
-    mean: of the pixels in [0, 1], one for all channels or one for each, which
-      is subtracted; 0.5 in the official models, so that inputs are in [-1, 1].
-    std: by which they are divided then.
-    exif: whether images are turned upright by their EXIF tag.
-    resize_test: as `resize` in `transforms.eval_image`.
+    preprocessing: how an image becomes the model's input.
     loss: 'softmax' or 'sigmoid', which makes probabilities of logits.
     info: how it came about; for the reader only.
     vocabulary: file of the tokeniser of a LiT model; None for other models.
@@ -40,14 +36,17 @@ class Weights:
   params: Params
   model: Mapping[str, Any] | None
   class_names: Sequence[str] = ()
-  image_shape: tuple[int, int, int] | None = None
-  mean: Sequence[float] = (0.5,)
-  std: Sequence[float] = (0.5,)
-  exif: bool = False
-  resize_test: int | tuple[int, int] | None = None
+  preprocessing: preprocessing_lib.Preprocessing = dataclasses.field(
+    default_factory=preprocessing_lib.Preprocessing
+  )
   loss: str = 'softmax'
   info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   vocabulary: str | None = None
+
+  @property
+  def image_shape(self) -> tuple[int, int, int] | None:
+    """[H, W, C] of the input; None where nothing tells."""
+    return self.preprocessing.image_shape
 
   def module(self) -> nn.Module:
     """Returns the model, without parameters.
@@ -57,13 +56,26 @@ class Weights:
     """
     if self.model is None:
       raise errors.UserError(
-        'Which model these weights are of cannot be told from their names.'
+        'These weights do not tell which model they are of: their arrays are'
+        f' {", ".join(sorted(flatten(self.params))[:3])}, ... To fine-tune them,'
+        ' set config.model.'
       )
     if 'text_model' in self.model:  # Its classes are what texts say.
       return models.from_config(self.model)
     return models.from_config(
       self.model, num_classes=len(self.class_names) or None
     )
+
+
+_VOCABULARIES = {  # By the name of the tokeniser.
+  'bert': 'vocabulary.txt',
+  'sentencepiece': 'vocabulary.model',
+}
+
+
+def vocabulary_name(model: model_configs.ModelConfig) -> str:
+  """Returns how the vocabulary of a LiT model is called beside its weights."""
+  return _VOCABULARIES[model['pp']['tokenizer_name']]
 
 
 def flatten(params: Params) -> dict[str, Any]:
@@ -96,6 +108,7 @@ def check_vision(weights: Weights) -> None:
       'These weights compare images with texts: use python -m'
       ' vit_jax.zero_shot --labels=...'
     )
+  weights.module()  # Raises if the model is not known.
   if weights.image_shape is None:
     raise errors.UserError(
       'These weights do not tell the size of their images: their patches are no'
@@ -119,10 +132,18 @@ def check_can_predict(weights: Weights) -> None:
     )
 
 
+def first_kernel(params: Params) -> Any | None:
+  """Returns the kernel that sees the image; None if there is none."""
+  tower = params.get('img', params)  # Of images, where there is one of texts.
+  for name in ('conv_root', 'embedding', 'stem'):
+    if name in tower:
+      return tower[name]['kernel']
+  return None
+
+
 def num_channels(params: Params) -> int:
   """Returns how many channels the first kernel takes."""
-  first = next(n for n in ('conv_root', 'embedding', 'stem') if n in params)
-  return params[first]['kernel'].shape[2]
+  return first_kernel(params).shape[2]
 
 
 def grid(weights: Weights) -> tuple[int, int]:
@@ -182,7 +203,8 @@ _WRONG_MODEL = (
 
 def _check_input(weights: Weights, path: str) -> None:
   channels = weights.image_shape[2]
-  for name, values in (('mean', weights.mean), ('std', weights.std)):
+  for name in ('mean', 'std'):
+    values = getattr(weights.preprocessing, name)
     is_right = len(values) in (1, channels) and all(
       isinstance(v, int | float)
       and math.isfinite(v)
@@ -196,7 +218,9 @@ def _check_input(weights: Weights, path: str) -> None:
       )
   wrong = [n for n in weights.class_names if not isinstance(n, str)]
   if wrong:
-    raise errors.UserError(f'{path} has the label {wrong[0]!r}, no text.')
+    raise errors.UserError(
+      f'{path} has the label {wrong[0]!r}, which is not text.'
+    )
 
 
 def check_fit(

@@ -65,6 +65,21 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
   ]
 
 
+@contextlib.contextmanager
+def naming_changes(workdir: str, config: Mapping[str, Any]) -> Iterator[None]:
+  """Adds to an error which settings are not those that the run began with."""
+  try:
+    yield
+  except errors.UserError as e:
+    saved = files.read_json(storage.as_path(workdir) / 'config.json')
+    rows = changed(saved, config) if saved else []
+    if not rows:
+      raise
+    raise errors.UserError(
+      f'{e}\nSettings that have changed: {"; ".join(rows[:10])}.'
+    ) from e
+
+
 def check_data(
   workdir: str, splits: dict[str, sources.Source], *, resumed: bool
 ) -> None:

@@ -19,6 +19,7 @@ from vit_jax import lit_weights
 from vit_jax import models
 from vit_jax import predict
 from vit_jax import predictor
+from vit_jax import preprocessing
 from vit_jax import released
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
@@ -71,7 +72,7 @@ def load(
   weights = weights_lib.Weights(
     params=checkpoint.load(path),
     model=config,
-    image_shape=(size, size, 3),
+    preprocessing=preprocessing.Preprocessing(size=(size, size)),
     vocabulary=vocabulary,
   )
   weights_lib.check(weights, str(path))
@@ -116,7 +117,9 @@ def classify(
   def probabilities(params, ztxt, images: Array) -> Float[Array, 'B K']:
     zimg, _, out = module.apply(
       {'params': params},
-      images=augment.normalize(images, weights.mean, weights.std),
+      images=augment.normalize(
+        images, weights.preprocessing.mean, weights.preprocessing.std
+      ),
     )
     logits = models.similarities(zimg, ztxt, out)
     if weights.loss == 'sigmoid':
@@ -136,7 +139,9 @@ def classify(
 def _read_image(name: str, weights: weights_lib.Weights) -> transforms.Image:
   try:
     return transforms.decode(
-      inputs.read(name), channels=weights.image_shape[2], exif=weights.exif
+      inputs.read(name),
+      channels=weights.image_shape[2],
+      exif=weights.preprocessing.exif,
     )
   except OSError as e:
     raise errors.UserError(f'{name} cannot be read: {e.strerror}.') from e

@@ -33,7 +33,8 @@ def get_config() -> ml_collections.ConfigDict:
   pp.shots = placeholder(int)
   # Train on each class as often as on the largest one.
   pp.balance_classes = False
-  # Size of the model's input in pixels: an integer or (height, width).
+  # Size of the model's input in pixels: an integer or (height, width). None:
+  # that of the pretrained weights.
   pp.crop = placeholder(object)
   # None: training crops a random area of each image. An integer: it resizes
   # each to resize x resize and takes a random crop x crop window.
@@ -106,24 +107,21 @@ def mixes(pp: ml_collections.ConfigDict) -> bool:
   return alpha > 0 or pp.cutmix > 0
 
 
-def validate(pp: ml_collections.ConfigDict) -> None:
+def validate(
+  pp: ml_collections.ConfigDict, *, has_weights: bool = False
+) -> None:
   """Checks every setting of images.
+
+  Args:
+    pp: the settings.
+    has_weights: whether weights will tell the size where `crop` is None; what
+      depends on it is not checked until then.
 
   Raises:
     errors.UserError: with the setting, its value, and what it may be.
   """
-  crop = _size(pp.crop)
-  if not crop:
-    raise errors.UserError(
-      f'config.pp.crop is {pp.crop!r}, must be the size of the input in pixels:'
-      f' an integer or (height, width).'
-    )
-  if pp.resize is not None and pp.resize < max(crop):
-    raise errors.UserError(
-      f'config.pp.resize is {pp.resize}, must be at least config.pp.crop,'
-      f' {pp.crop}.'
-    )
-  _validate_windows(pp, crop)
+  if pp.crop is not None or not has_weights:
+    _validate_sizes(pp)
   _validate_augmentation(pp)
   if pp.shots is not None and pp.shots < 1:
     raise errors.UserError(
@@ -144,6 +142,21 @@ def _size(value: Any) -> tuple[int, int] | None:
   pair = value if isinstance(value, tuple | list) else (value, value)
   is_size = len(pair) == 2 and all(isinstance(n, int) and n > 0 for n in pair)
   return tuple(pair) if is_size else None
+
+
+def _validate_sizes(pp: ml_collections.ConfigDict) -> None:
+  crop = _size(pp.crop)
+  if not crop:
+    raise errors.UserError(
+      f'config.pp.crop is {pp.crop!r}, must be the size of the input in pixels:'
+      f' an integer or (height, width).'
+    )
+  if pp.resize is not None and pp.resize < max(crop):
+    raise errors.UserError(
+      f'config.pp.resize is {pp.resize}, must be at least config.pp.crop,'
+      f' {pp.crop}.'
+    )
+  _validate_windows(pp, crop)
 
 
 def _validate_windows(

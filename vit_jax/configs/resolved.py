@@ -45,10 +45,11 @@ def with_defaults(
   Args:
     config: settings.
     known: what the weights say: of `layer_norm_epsilon`, `exact_gelu`,
-      `pp.mean`, `pp.std` and `model` any.
+      `pp.mean`, `pp.std`, `pp.crop` and `model` any.
 
   Raises:
-    errors.UserError: if neither config nor weights say which model it is.
+    errors.UserError: if neither config nor weights say which model it is, or
+      the size of its images.
   """
   config = complete(config).unlock()
   defaults = {**_DEFAULTS, **images.preset(config.pp.augmentation)}
@@ -59,6 +60,13 @@ def with_defaults(
         'config.model must be set: see common.with_model and configs/digits.py.'
       )
     config.model = ml_collections.ConfigDict(known['model'])
+  if config.pp.crop is None:
+    if known.get('pp.crop') is None:
+      raise errors.UserError(
+        'config.pp.crop must be set to the size of the input in pixels,'
+        ' --config.pp.crop=224 or (height,width): no weights tell it.'
+      )
+    config.pp.crop = known['pp.crop']
   for name in defaults:
     group, _, field = name.rpartition('.')
     settings = config[group] if group else config
@@ -71,11 +79,3 @@ def image_size(config: ml_collections.ConfigDict) -> tuple[int, int]:
   """Returns the model's input size in pixels, (height, width)."""
   crop = config.pp.crop
   return (crop, crop) if isinstance(crop, int) else tuple(crop)
-
-
-def resize_test(
-  config: ml_collections.ConfigDict,
-) -> int | tuple[int, int] | None:
-  """Returns how images are resized before evaluation takes their middle."""
-  size = config.pp.resize_test
-  return size if size is None or isinstance(size, int) else tuple(size)

@@ -96,7 +96,7 @@ def _validate_batches(config: ml_collections.ConfigDict) -> None:
 
 def _validate_images(config: ml_collections.ConfigDict) -> None:
   pp = config.pp
-  images.validate(pp)
+  images.validate(pp, has_weights=bool(config.pretrained))
   if images.mixes(pp) and config.batch == config.accum_steps:
     raise errors.UserError(
       f'config.accum_steps is {config.accum_steps}, as many as config.batch:'
@@ -188,6 +188,8 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
     if model.transformer is None:
       _refuse_set(config, _NOT_OF_RESNETS, 'models without a transformer')
   crop = config.pp.crop
+  if crop is None:
+    return
   size = (crop, crop) if isinstance(crop, int) else tuple(crop)
   if 0 in models.patch_grid(size, patch, model.get('resnet')):
     raise errors.UserError(

@@ -112,9 +112,11 @@ class Decoded:
     except (OSError, ValueError) as e:
       name = getattr(e, 'filename', None) or name
       if self.on_bad_image == 'raise':
+        reason = f'cannot be decoded: {str(e).rstrip(".")}. Mend or delete it'
+        if getattr(e, 'strerror', None):
+          reason = f'cannot be read: {e.strerror}. Put it back'
         raise errors.UserError(
-          f'{name} cannot be decoded: {str(e).rstrip(".")}. Mend or delete it, or'
-          f' leave such files out with --on_bad_image=skip, in training with'
+          f'{name} {reason}, or leave such files out with --on_bad_image=skip, in training with'
           f' --config.on_bad_image=skip.'
         ) from e
       if name not in self.skipped:

@@ -102,6 +102,11 @@ class TfdsSource:
     return np.array([int(record['label']) for record in self._records])
 
 
+def data_root(data_dir: str | None) -> pathlib.Path:
+  """Returns where data sets are kept; None stands for the TFDS default."""
+  return pathlib.Path(data_dir or '~/tensorflow_datasets').expanduser()
+
+
 def get_source(
   dataset: str, split: str, *, data_dir: str | None = None
 ) -> LabelledSource:
@@ -118,7 +123,7 @@ def get_source(
   Raises:
     errors.UserError: if there is no such data set or split, or it is empty.
   """
-  root = pathlib.Path(data_dir or '~/tensorflow_datasets').expanduser()
+  root = data_root(data_dir)
   if dataset == 'digits':
     return _array_source(*_digits(), split, dataset)
   if dataset in cifar.NAMES:

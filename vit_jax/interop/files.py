@@ -18,26 +18,15 @@ import safetensors.numpy
 
 from vit_jax import errors
 from vit_jax import storage
+from vit_jax.interop import kinds
 
 # How much more than its own size an .npz may take in memory, and what any may.
 _MAX_RATIO, _MAX_SMALL = 20, 1 << 28
 
+
 Arrays = dict[str, np.ndarray]
 
 SAFETENSORS = 'model.safetensors'  # In every folder that has one.
-
-_SIGNATURES = (  # What a wrong file starts with, and what it then is.
-  (b'version https://git-lfs', 'a Git LFS pointer: run `git lfs pull`'),
-  (b'<', 'an HTML or XML page, perhaps the error page of a download'),
-  (b'\x93NUMPY', 'a single .npy array'),
-  (b'\x89HDF', 'an HDF5 file'),
-)
-
-_PICKLE = (
-  'a pickle, which is never opened: it could run code. Where torch is'
-  ' installed, safetensors.torch.save_file(torch.load(FILE,'
-  " weights_only=True), 'model.safetensors') converts it"
-)
 
 # What NumPy raises at files that are cut, damaged or something else.
 _NPZ_ERRORS = (
@@ -68,7 +57,7 @@ def read_npz(path: pathlib.Path) -> Arrays:
     raise
   except _NPZ_ERRORS as e:
     raise errors.UserError(
-      f'{path} is not an .npz checkpoint: it is {what_it_is(path)}.'
+      f'{path} cannot be read as an .npz: it is {kinds.what_it_is(path)}.'
     ) from e
 
 
@@ -141,7 +130,7 @@ def _open_safetensors(path: pathlib.Path) -> Iterator[Any]:
       yield f
   except (OSError, TypeError, safetensors.SafetensorError) as e:
     raise errors.UserError(
-      f'{path} is not a .safetensors file: it is {what_it_is(path)} ({e}).'
+      f'{path} cannot be read as a .safetensors: it is {kinds.what_it_is(path)}.'
     ) from e
 
 
@@ -159,8 +148,8 @@ def _shards(folder: pathlib.Path) -> Sequence[pathlib.Path]:
     return [single]
   if not index.is_file():
     pickles = sorted(folder.glob('*.bin')) + sorted(folder.glob('*.pth'))
-    hint = f' {pickles[0].name} is {_PICKLE}.' if pickles else ''
-    raise errors.UserError(f'{folder} has no model.safetensors.{hint}')
+    hint = f' {pickles[0].name} is {kinds.PICKLE}.' if pickles else ''
+    raise errors.UserError(f'{_without_weights(folder)}{hint}')
   try:
     names = sorted(set(json.loads(index.read_text())['weight_map'].values()))
     if any(pathlib.PurePath(name).name != name for name in names):
@@ -174,6 +163,22 @@ def _shards(folder: pathlib.Path) -> Sequence[pathlib.Path]:
       f' missing, {", ".join(missing[:3])}. Fetch them too.'
     )
   return [folder / name for name in names]
+
+
+def _without_weights(folder: pathlib.Path) -> str:
+  """Says what a folder lacks, and which of its files may be meant."""
+  if (folder / 'checkpoints').is_dir():
+    return f'{folder} is a workdir whose run has saved no whole checkpoint yet.'
+  others = sorted(
+    path.name
+    for path in folder.iterdir()
+    if path.suffix in ('.npz', '.safetensors')
+  )
+  hint = f' It has {", ".join(others[:3])}: give that path.' if others else ''
+  return (
+    f'{folder} holds no weights: it has no {SAFETENSORS}, is not the artifact of'
+    f' a run, and has no checkpoints/ of one.{hint}'
+  )
 
 
 def write_safetensors(
@@ -207,12 +212,14 @@ def read_json(path: storage.Path) -> dict[str, Any]:
   """
   if not path.is_file():
     return {}
+  text = path.read_bytes()
   try:
-    content = json.loads(path.read_text(encoding='utf-8'))
+    content = json.loads(text.decode('utf-8'))
   except (ValueError, RecursionError) as e:
-    raise errors.UserError(f'{path} is damaged: {e}.') from e
+    reason = f'damaged: {e}' if text.strip() else 'empty'
+    raise errors.UserError(f'{path} is {reason}.') from e
   if not isinstance(content, dict):
-    raise errors.UserError(f'{path} holds no JSON object.')
+    raise errors.UserError(f'{path} does not hold a JSON object.')
   return content
 
 
@@ -291,28 +298,3 @@ def read_lines(path: pathlib.Path) -> list[str]:
   return [
     json.loads(line) if line.startswith('"') else line for line in lines[:-1]
   ]
-
-
-def what_it_is(path: pathlib.Path) -> str:
-  """Returns what a file is that is not what it should be."""
-  size = path.stat().st_size
-  if not size:
-    return 'an empty file'
-  with open(path, 'rb') as f:
-    start = f.read(64)
-  for signature, meaning in _SIGNATURES:
-    if start.lstrip().startswith(signature):
-      return meaning
-  if start.startswith(b'\x80'):
-    return _PICKLE
-  if start.startswith(b'PK'):
-    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as z:
-      if any(name.endswith('data.pkl') for name in z.namelist()):
-        return f'a PyTorch file, {_PICKLE}'
-    return (
-      f'cut or damaged after {size} bytes, or holds objects that are not'
-      f' arrays. Fetch it again'
-    )
-  if start[8:9] == b'{':
-    return f'a .safetensors file, perhaps cut after {size} bytes'
-  return f'of an unknown kind (it starts with {start[:8]!r})'

@@ -1,12 +1,16 @@
 """Hugging Face's `ViTForImageClassification` and `ViTModel`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+import math
 import pathlib
 import re
 from typing import Any
 
+from absl import logging
+
 from vit_jax import errors
 from vit_jax import weights as weights_lib
+from vit_jax.interop import extras
 from vit_jax.interop import files
 from vit_jax.interop import infer
 from vit_jax.interop import torch_layout
@@ -35,13 +39,17 @@ _ALIASES = (  # The modules of transformers 5, whose files have the old names.
 # Whether `hidden_act` is the exact GELU.
 _EXACT_GELU = {'gelu': True, 'gelu_new': False, 'gelu_pytorch_tanh': False}
 
+SIGMOID = 'multi_label_classification'  # The `problem_type` of that loss.
+
 
 def is_names(names: Collection[str]) -> bool:
   """Whether these are names of the arrays of a ViT of transformers."""
   return any('embeddings.patch_embeddings.' in name for name in names)
 
 
-def _names(num_layers: int, *, head: bool, pre_logits: bool) -> dict[str, str]:
+def array_names(
+  num_layers: int, *, head: bool, pre_logits: bool
+) -> dict[str, str]:
   prefix = 'vit.' if head else ''
   modules = [
     ('embedding', f'{prefix}embeddings.patch_embeddings.projection'),
@@ -115,9 +123,10 @@ def from_state_dict(
   num_layers = infer.count(
     arrays, rf'{prefix}encoder\.layer\.\d+\.layernorm_before\.weight'
   )
-  names = _names(
+  names = array_names(
     num_layers, head=head, pre_logits='pooler.dense.weight' in arrays
   )
+  torch_layout.check_names(arrays, names, path)
   params = torch_layout.to_linen(
     arrays, names, _heads(config, arrays, path), path
   )
@@ -140,7 +149,7 @@ def _heads(
   width = next(
     (x.shape[-1] for k, x in arrays.items() if k.endswith('cls_token')), 0
   )
-  return infer.known_num_heads(width, path)
+  return infer.known_num_heads(width, path, has_config=bool(config))
 
 
 def _describe(
@@ -157,7 +166,7 @@ def _describe(
       f'{path} has the activation {activation!r} and the pooler'
       f' {config.get("pooler_act")!r}; {sorted(_EXACT_GELU)} and tanh are known.'
     )
-  model, image_shape = infer.model_of(params, pathlib.Path(path).stem)
+  model, image_size = infer.model_of(params, pathlib.Path(path).stem)
   model['transformer'] |= {
     'dropout_rate': float(config.get('hidden_dropout_prob', 0.0)),
     'attention_dropout_rate': float(
@@ -168,134 +177,74 @@ def _describe(
   }
   if 'image_size' in config:
     size = config['image_size']
-    size = (size, size) if isinstance(size, int) else tuple(size)
-    image_shape = (*size, weights_lib.num_channels(params))
+    image_size = (size, size) if isinstance(size, int) else tuple(size)
   class_names = weights_lib.numbered_classes(params)
   if class_names and (labels := config.get('id2label')):
     labels = {int(i): name for i, name in labels.items()}
     class_names = [labels.get(i, n) for i, n in enumerate(class_names)]
-  mean, std = preprocessor.get('image_mean'), preprocessor.get('image_std')
-  if not preprocessor.get('do_normalize', True):
-    mean, std = (0.0,), (1.0,)
-  return weights_lib.Weights(
+  mean, std = _normalisation(preprocessor)
+  weights = weights_lib.Weights(
     params=params,
     model=model,
     class_names=class_names,
-    image_shape=image_shape,
-    mean=tuple(mean or (0.5,)),
-    std=tuple(std or (0.5,)),
-  )
-
-
-def export(
-  weights: weights_lib.Weights,
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-  """Returns the arrays and the JSON files that `from_pretrained` wants.
-
-  Returns:
-    ({PyTorch's name: array}, {file name: content}).
-
-  Raises:
-    errors.UserError: if transformers has no such model.
-  """
-  head = bool(weights.class_names)
-  reasons = _what_is_in_the_way(dict(weights.model or {}), head)
-  if reasons:
-    raise errors.UserError(
-      f'ViTForImageClassification of transformers has no {", no ".join(reasons)}'
-      f'. Try --to=timm or --to=npz.'
-    )
-  module = weights.module()
-  names = _names(
-    module.transformer['num_layers'],
-    head=head,
-    pre_logits=module.representation_size is not None,
-  )
-  return torch_layout.from_linen(weights.params, names), {
-    'config.json': _config(module, weights),
-    'preprocessor_config.json': _preprocessor(weights),
-  }
-
-
-def _config(module: Any, weights: weights_lib.Weights) -> dict[str, Any]:
-  height, width, channels = weights.image_shape
-  encoder, patch = module.transformer, tuple(module.patches['size'])
-  names = list(weights.class_names)
-  config = {
-    'model_type': 'vit',
-    'architectures': ['ViTForImageClassification' if names else 'ViTModel'],
-    'dtype': 'float32',
-    'hidden_size': module.hidden_size,
-    'num_hidden_layers': encoder['num_layers'],
-    'num_attention_heads': encoder['num_heads'],
-    'intermediate_size': encoder['mlp_dim'],
-    'hidden_act': (
-      'gelu' if encoder.get('exact_gelu') else 'gelu_pytorch_tanh'
+    preprocessing=infer.preprocessing(
+      params,
+      image_size,
+      mean=mean,
+      std=std,
+      resize_test=_resize_test(preprocessor, image_size, path),
     ),
-    'hidden_dropout_prob': encoder.get('dropout_rate', 0.0),
-    'attention_probs_dropout_prob': encoder.get('attention_dropout_rate', 0.0),
-    'layer_norm_eps': encoder.get('layer_norm_epsilon', 1e-6),
-    'image_size': height if height == width else [height, width],
-    'patch_size': patch[0] if patch[0] == patch[1] else list(patch),
-    'num_channels': channels,
-    'qkv_bias': True,
-    'pooler_act': 'tanh',
-    'pooler_output_size': module.representation_size or module.hidden_size,
-  }
-  if names:
-    config['id2label'] = dict(enumerate(names))
-    config['label2id'] = {name: i for i, name in enumerate(names)}
-  return config
+    loss='sigmoid' if config.get('problem_type') == SIGMOID else 'softmax',
+  )
+  return extras.restored(weights, config)
 
 
-def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
-  height, width, channels = weights.image_shape
-  size, resize = {'height': height, 'width': width}, weights.resize_test
-  steps = {'image_processor_type': 'ViTImageProcessor', 'size': size}
-  if resize is not None:
-    steps = {  # That of ViT takes no middle.
-      'image_processor_type': 'CLIPImageProcessor',
-      'size': {'shortest_edge': resize}
-      if isinstance(resize, int)
-      else dict(zip(size, resize, strict=True)),
-      'do_center_crop': True,
-      'crop_size': size,
-      'do_convert_rgb': channels == 3,
-    }
-  return {
-    **steps,
-    'do_resize': True,
-    'resample': 2,  # Bilinear.
-    'do_rescale': True,
-    'rescale_factor': 1 / 255,
-    'do_normalize': True,
-    'image_mean': per_channel(weights.mean, channels),
-    'image_std': per_channel(weights.std, channels),
-  }
+def _normalisation(
+  preprocessor: Mapping[str, Any],
+) -> tuple[Sequence[float] | None, Sequence[float] | None]:
+  """Returns mean and standard deviation of pixels in [0, 1]."""
+  mean, std = preprocessor.get('image_mean'), preprocessor.get('image_std')
+  if not preprocessor.get('do_normalize', True):
+    mean, std = (0.0,), (1.0,)
+  factor = preprocessor.get('rescale_factor', 1 / 255)
+  scale = 255 * (factor if preprocessor.get('do_rescale', True) else 1)
+  if math.isclose(scale, 1):
+    return mean, std
+  mean, std = mean or (0.5,), std or (0.5,)
+  return tuple(x / scale for x in mean), tuple(x / scale for x in std)
 
 
-def _what_is_in_the_way(model: dict[str, Any], head: bool) -> list[str]:
-  if 'tokens_mlp_dim' in model:
-    return ['MLP-Mixer']
-  if 'text_model' in model:
-    return ['LiT']
-  reasons = []
-  if model.get('resnet'):
-    reasons.append('ResNet stem')
-  if not model.get('transformer'):
-    reasons.append('model without a transformer')
-  elif not model['transformer'].get('add_position_embedding', True):
-    reasons.append('model without position embeddings')
-  if model['classifier'] != 'token':
-    reasons.append(f'classifier {model["classifier"]!r}')
-  if model.get('fc_norm'):
-    reasons.append('LayerNorm after the pooling')
-  if head and model.get('representation_size'):
-    reasons.append('tanh layer (pre_logits) before its head')
-  return reasons
+def _resize_test(
+  preprocessor: Mapping[str, Any], size: tuple[int, int] | None, path: str
+) -> int | tuple[int, int] | None:
+  """Returns what transformers resizes to before it takes the middle."""
+  if size is None or not preprocessor.get('do_center_crop'):
+    return None
+  crop, resize = preprocessor.get('crop_size'), preprocessor.get('size')
+  crop = _height_width(crop) if isinstance(crop, dict | int) else crop
+  if isinstance(resize, dict) and 'shortest_edge' in resize:
+    resize = resize['shortest_edge']
+    is_large = resize >= max(size)
+  elif isinstance(resize, dict):
+    resize = _height_width(resize)
+    is_large = resize[0] >= size[0] and resize[1] >= size[1]
+  else:  # Of old files: the shorter side.
+    is_large = isinstance(resize, int) and resize >= max(size)
+  if crop in (None, size) and is_large:
+    return resize
+  logging.warning(
+    '%s: transformers resizes images to %s and takes the middle, %s, but the'
+    ' model is of images of %s: whole images are resized.',
+    path,
+    resize,
+    crop,
+    size,
+  )
+  return None
 
 
-def per_channel(values: Any, channels: int) -> list[float]:
-  """Returns one value a channel of one for all of them."""
-  values = list(values)
-  return values * channels if len(values) == 1 else values
+def _height_width(size: Any) -> tuple[int, int]:
+  """Returns (height, width) of a size as transformers writes it."""
+  if isinstance(size, int):
+    return size, size
+  return size['height'], size['width']

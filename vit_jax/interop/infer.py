@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from vit_jax import errors
+from vit_jax import preprocessing as preprocessing_lib
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
 
@@ -15,8 +16,13 @@ Model = dict[str, Any]
 _HEADS = {192: 3, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
 
 
-def known_num_heads(width: int, path: str) -> int:
+def known_num_heads(width: int, path: str, *, has_config: bool) -> int:
   """Returns the usual number of heads of a width.
+
+  Args:
+    width: of the model.
+    path: where the weights are from, for messages.
+    has_config: whether there was a `config.json`, which does not say it.
 
   Raises:
     errors.UserError: if there is none; only a config can tell then.
@@ -25,18 +31,19 @@ def known_num_heads(width: int, path: str) -> int:
     return _HEADS[width]
   if width and width % 64 == 0:
     return width // 64
+  hint = 'Add it to its config.json' if has_config else 'Put its config.json'
   raise errors.UserError(
-    f'{path} does not say how many heads its attention has, and width {width}'
-    f' is no released one. Put its config.json beside it.'
+    f'{path} does not say how many heads its attention has, and no released'
+    f' model has width {width}. {hint}{"" if has_config else " beside it"}.'
   )
 
 
 def model_of(
   params: weights_lib.Params, model_name: str
-) -> tuple[Model | None, tuple[int, int, int] | None]:
-  """Returns (model config, image shape [H, W, C]).
+) -> tuple[Model | None, tuple[int, int] | None]:
+  """Returns (model config, image size in pixels, (height, width)).
 
-  The image shape is that of a square grid; dropout is 0. Either is None where
+  The image size is that of a square grid; dropout is 0. Either is None where
   the tree does not tell.
 
   Args:
@@ -50,7 +57,7 @@ def model_of(
   else:
     return None, None
   model = {'model_name': model_name, **model}
-  return model, _image_shape(params, model)
+  return model, _image_size(params, model)
 
 
 def count(params: Mapping[str, Any], pattern: str) -> int:
@@ -116,15 +123,38 @@ def num_patches(params: weights_lib.Params) -> int | None:
   return posemb['pos_embedding'].shape[1] - ('cls' in params)
 
 
-def _image_shape(
+def preprocessing(
+  params: weights_lib.Params, size: tuple[int, int] | None, **said: Any
+) -> preprocessing_lib.Preprocessing:
+  """Returns what a format says, and the channels, which the arrays tell.
+
+  Args:
+    params: nested, with official names.
+    size: (height, width) of the input; None where nothing tells.
+    **said: other fields of the record; those that are None keep their default.
+  """
+  said = {name: value for name, value in said.items() if value is not None}
+  if weights_lib.first_kernel(params) is not None:
+    said['channels'] = weights_lib.num_channels(params)
+  return preprocessing_lib.Preprocessing().changed({'size': size, **said})
+
+
+def _image_size(
   params: weights_lib.Params, model: Model
-) -> tuple[int, int, int] | None:
+) -> tuple[int, int] | None:
   patches = num_patches(params)
   side = math.isqrt(patches or 0)
   if not patches or side**2 != patches:
     return None
+  return image_size(model, (side, side))
+
+
+def image_size(
+  model: Mapping[str, Any], grid: tuple[int, int]
+) -> tuple[int, int]:
+  """Returns (height, width) of the image that has a grid of patches."""
   height, width = model['patches']['size']
-  if 'resnet' in model:
+  if model.get('resnet'):
     reduction = 2 ** model_configs.num_halvings(model['resnet'])
     height, width = height * reduction, width * reduction
-  return side * height, side * width, weights_lib.num_channels(params)
+  return grid[0] * height, grid[1] * width

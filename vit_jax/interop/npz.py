@@ -31,12 +31,12 @@ def from_flat(
 ) -> weights_lib.Weights:
   """Returns the weights that arrays named 'module/name' are."""
   params = params_of(flat, path)
-  model, image_shape = infer.model_of(params, path.stem)
+  model, image_size = infer.model_of(params, path.stem)
   weights = weights_lib.Weights(
     params=params,
     model=model,
     class_names=weights_lib.numbered_classes(params) if model else (),
-    image_shape=image_shape,
+    preprocessing=infer.preprocessing(params, image_size),
   )
   weights_lib.check(weights, str(path))
   return weights

@@ -1,6 +1,8 @@
 """Checkpoints of a training run, which orbax wrote."""
 
+from collections.abc import Mapping
 import pathlib
+from typing import Any
 
 import jax
 import ml_collections
@@ -8,8 +10,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from vit_jax import errors
+from vit_jax import preprocessing
 from vit_jax import weights as weights_lib
 from vit_jax.configs import arguments
+from vit_jax.configs import common
 from vit_jax.configs import resolved
 from vit_jax.interop import files
 from vit_jax.models import blocks
@@ -55,20 +59,21 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
   if labels.is_file():
     class_names = files.read_lines(labels)
   try:
-    settings = ml_collections.ConfigDict(config)
+    settings = _settings(config)
     weights = weights_lib.Weights(
       params=params,
       model=arguments.of_saved_model(settings),
       class_names=class_names,
-      image_shape=(
-        *resolved.image_size(settings),
-        weights_lib.num_channels(params),
+      preprocessing=preprocessing.of_config(
+        settings, weights_lib.num_channels(params)
       ),
-      mean=tuple(config['pp'].get('mean', (0.5,))),
-      std=tuple(config['pp'].get('std', (0.5,))),
-      exif=settings.pp.exif,
       loss=settings.loss,
-      info={'dataset': settings.dataset, 'step': int(step.name)},
+      info={
+        'dataset': settings.dataset,
+        'step': int(step.name),
+        'metrics': files.read_json(step / 'metrics' / 'metrics') or None,
+      },
+      vocabulary=_vocabulary(workdir, settings),
     )
   except (AttributeError, KeyError, TypeError) as e:
     raise errors.UserError(
@@ -76,6 +81,27 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
     ) from e
   weights_lib.check(weights, str(step))
   return weights
+
+
+def _settings(config: Mapping[str, Any]) -> ml_collections.ConfigDict:
+  """Returns saved settings; those of later versions have their defaults."""
+  defaults = common.get_config().to_dict()
+  pp = {**defaults['pp'], **config['pp']}
+  return resolved.with_defaults(
+    ml_collections.ConfigDict({**defaults, **config, 'pp': pp})
+  )
+
+
+def _vocabulary(
+  workdir: pathlib.Path, config: ml_collections.ConfigDict
+) -> str | None:
+  """Returns the path of the tokeniser's file of a LiT run, if it is there."""
+  if 'text_model' not in config.model:
+    return None
+  name = weights_lib.vocabulary_name(config.model)
+  # Earlier versions kept a copy in the artifact alone.
+  paths = (workdir / name, workdir / 'artifact' / name, config.vocabulary)
+  return next((str(p) for p in paths if p and pathlib.Path(p).is_file()), None)
 
 
 def _restore_params(folder: pathlib.Path) -> weights_lib.Params:

@@ -17,7 +17,6 @@ _DAMAGED = (
   AttributeError,
   IndexError,
   KeyError,
-  OSError,
   TypeError,
   ValueError,
   ZeroDivisionError,
@@ -32,9 +31,13 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
   """
   try:
     return _read_folder(path) if path.is_dir() else _read_file(path)
+  except errors.UserError:
+    raise
+  except OSError as e:
+    raise errors.UserError(
+      f'{e.filename or path} cannot be read: {e.strerror or e}.'
+    ) from e
   except _DAMAGED as e:
-    if isinstance(e, errors.UserError):
-      raise
     # Of what others write, only the common faults have messages of their own.
     raise errors.UserError(
       f'{path} cannot be read: its arrays, or what its config.json says, are'
@@ -43,9 +46,14 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
 
 
 def _read_file(path: pathlib.Path) -> weights_lib.Weights:
-  if path.name == artifact.WEIGHTS and artifact.is_artifact(path.parent):
+  is_in_artifact = path.name in (artifact.WEIGHTS, files.SAFETENSORS)
+  if is_in_artifact and artifact.is_artifact(path.parent):
     return artifact.load(path.parent)
-  if path.suffix == '.safetensors' or files.is_safetensors(path):
+  if files.is_safetensors(path):
+    return _read_safetensors(path)
+  with open(path, 'rb') as f:
+    is_zip = f.read(2) == b'PK'
+  if path.suffix == '.safetensors' and not is_zip:
     return _read_safetensors(path)
   return npz.read(path)
 

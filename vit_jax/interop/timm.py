@@ -1,6 +1,7 @@
 """timm's `VisionTransformer`, its hybrids and `MlpMixer`."""
 
 from collections.abc import Mapping
+import math
 import pathlib
 import re
 from typing import Any
@@ -9,6 +10,7 @@ from absl import logging
 
 from vit_jax import errors
 from vit_jax import weights as weights_lib
+from vit_jax.interop import extras
 from vit_jax.interop import files
 from vit_jax.interop import infer
 from vit_jax.interop import npz
@@ -68,8 +70,17 @@ def from_state_dict(
   head = 'head.weight' in arrays
   depth = infer.count(arrays, r'blocks\.\d+\.norm1\.weight')
   heads = 1
+  file, architecture = path, config.get('architecture')
+  if architecture:
+    path = f'{path} ({architecture})'
+  if not timm_names.is_names(arrays):
+    raise errors.UserError(
+      f'{path} is neither a ViT nor a Mixer of timm: its {len(arrays)} arrays'
+      f' have names such as {", ".join(sorted(arrays)[:3])}.'
+    )
   if 'stem.proj.weight' in arrays:
     names = timm_names.mixer_names(depth, head)
+    torch_layout.check_names(arrays, names, path)
   else:
     arrays = timm_names.split_qkv(arrays)
     if 'pos_embed' in arrays and 'cls_token' in arrays:
@@ -85,9 +96,12 @@ def from_state_dict(
     )
     width = arrays['patch_embed.proj.weight'].shape[0]
     known = config.get(OPTIONS, {}) | arguments
-    heads = known.get('num_heads') or infer.known_num_heads(width, path)
+    torch_layout.check_names(arrays, names, path)
+    heads = known.get('num_heads') or infer.known_num_heads(
+      width, path, has_config=bool(config)
+    )
   params = torch_layout.to_linen(arrays, names, heads, path)
-  weights = _describe(params, config, arguments, path)
+  weights = _describe(params, config, arguments, file)
   weights_lib.check(weights, path, names)
   return weights
 
@@ -131,7 +145,7 @@ def _describe(
       f"{path} has the activation {activation!r}; 'gelu' and 'gelu_tanh' are"
       f' known.'
     )
-  model, image_shape = infer.model_of(params, pathlib.Path(path).stem)
+  model, image_size = infer.model_of(params, pathlib.Path(path).stem)
   options = {
     'layer_norm_epsilon': EPSILON,
     'exact_gelu': _EXACT_GELU[activation],
@@ -147,20 +161,47 @@ def _describe(
     logging.warning(HYBRIDS_DIFFER)
   pretrained = config.get('pretrained_cfg') or config
   size = _image_size(config)
-  if size and (image_shape is None or arguments.get('img_size')):
-    image_shape = (*size, weights_lib.num_channels(params))
+  if size and (image_size is None or arguments.get('img_size')):
+    image_size = size
   class_names = weights_lib.numbered_classes(params)
   labels = config.get('label_names') or pretrained.get('label_names')
   if labels and len(labels) == len(class_names):
     class_names = list(labels)
-  return weights_lib.Weights(
+  weights = weights_lib.Weights(
     params=params,
     model=model,
     class_names=class_names,
-    image_shape=image_shape,
-    mean=tuple(pretrained.get('mean') or (0.5,)),
-    std=tuple(pretrained.get('std') or (0.5,)),
+    preprocessing=infer.preprocessing(
+      params,
+      image_size,
+      mean=pretrained.get('mean'),
+      std=pretrained.get('std'),
+      resize_test=_resize_test(pretrained, image_size, path),
+    ),
   )
+  return extras.restored(weights, config)
+
+
+def _resize_test(
+  pretrained: Mapping[str, Any], size: tuple[int, int] | None, path: str
+) -> int | tuple[int, int] | None:
+  """Returns what timm resizes to before it takes the middle."""
+  if size is None or not pretrained.get('crop_pct'):
+    return None
+  resize = tuple(math.floor(n / pretrained['crop_pct']) for n in size)
+  mode = pretrained.get('crop_mode') or 'center'
+  if mode == 'center' and size[0] == size[1]:
+    return resize[0]
+  if mode == 'squash':
+    return None if resize == tuple(size) else resize
+  logging.warning(
+    '%s: timm prepares images of %s by crop_mode %r, which nothing here does:'
+    ' whole images are resized.',
+    path,
+    size,
+    mode,
+  )
+  return None
 
 
 def _classifier(

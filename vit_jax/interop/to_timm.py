@@ -8,9 +8,10 @@ from absl import logging
 from vit_jax import errors
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
-from vit_jax.interop import huggingface
+from vit_jax.interop import extras
 from vit_jax.interop import timm
 from vit_jax.interop import timm_names
+from vit_jax.interop import to_huggingface
 from vit_jax.interop import torch_layout
 
 # The only hybrids and Mixers that timm makes, by our name, and for Mixers width
@@ -74,24 +75,33 @@ def export(
     timm.OPTIONS: ours,
     'label_names': list(weights.class_names),
     'model_args': arguments,
-    'pretrained_cfg': {
-      'input_size': [channels, height, width],
-      'mean': huggingface.per_channel(weights.mean, channels),
-      'std': huggingface.per_channel(weights.std, channels),
-      'interpolation': 'bilinear',
-      **_crop(weights),
-      'num_classes': len(weights.class_names),
-      'first_conv': 'patch_embed.proj',
-      'classifier': 'head',
-    },
+    'pretrained_cfg': _pretrained_cfg(weights),
   }
   arrays = timm_names.join_qkv(torch_layout.from_linen(weights.params, names))
+  again = timm.from_state_dict(arrays, config, 'model')
+  config[extras.KEY] = extras.lost(weights, again)
   return arrays, {'config.json': config}
+
+
+def _pretrained_cfg(weights: weights_lib.Weights) -> dict[str, Any]:
+  height, width, channels = weights.image_shape
+  preprocessing = weights.preprocessing
+  return {
+    'input_size': [channels, height, width],
+    'mean': to_huggingface.per_channel(preprocessing.mean, channels),
+    'std': to_huggingface.per_channel(preprocessing.std, channels),
+    'interpolation': 'bilinear',
+    **_crop(weights),
+    'num_classes': len(weights.class_names),
+    'first_conv': 'patch_embed.proj',
+    'classifier': 'head',
+  }
 
 
 def _crop(weights: weights_lib.Weights) -> dict[str, Any]:
   """Returns how timm is to come from an image to the input."""
-  (height, width), resize = weights.image_shape[:2], weights.resize_test
+  preprocessing = weights.preprocessing
+  (height, width), resize = preprocessing.size, preprocessing.resize_test
   if resize is None:
     return {'crop_pct': 1.0, 'crop_mode': 'squash'}
   if isinstance(resize, int):
@@ -187,8 +197,7 @@ def _hybrid_architecture(module: Any, stages: tuple[int, ...]) -> str:
       and config.hidden_size == module.hidden_size
       and [config.transformer[size] for size in sizes] == ours
     ):
-      logging.warning(timm.HYBRIDS_DIFFER)
-      return architecture
+      return architecture  # Reading it back warns that they differ.
   raise errors.UserError(
     f'timm has no hybrid with ResNet stages {stages}, width'
     f' {module.hidden_size} and {ours} mlp dimensions, heads and layers; it has'

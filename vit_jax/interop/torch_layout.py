@@ -36,23 +36,14 @@ def to_linen(
   """Returns parameters with official names; no array is copied.
 
   Args:
-    arrays: by PyTorch's names.
-    names: of `array_names`; all must be there, and no others.
+    arrays: by PyTorch's names; see `check_names`.
+    names: of `array_names`.
     num_heads: of the attention.
     path: where they are from, for messages.
 
   Raises:
-    errors.UserError: if arrays are missing or left over, or do not divide.
+    errors.UserError: if the heads do not divide an array.
   """
-  missing = sorted(set(names.values()) - arrays.keys())
-  extra = sorted(arrays.keys() - set(names.values()))
-  if missing or extra:
-    lacks = f' It lacks {_some(missing)}.' if missing else ''
-    left = f' No such model has {_some(extra)}.' if extra else ''
-    raise errors.UserError(
-      f'{path} is of another architecture, or not whole: {len(missing)} arrays'
-      f' are missing, {len(extra)} left over.{lacks}{left}'
-    )
   flat = {}
   for ours, theirs in names.items():
     try:
@@ -63,6 +54,21 @@ def to_linen(
         f' {num_heads!r} heads do not divide.'
       ) from e
   return weights_lib.unflatten(flat)
+
+
+def check_names(
+  arrays: Mapping[str, np.ndarray], names: Mapping[str, str], path: str
+) -> None:
+  """Raises `errors.UserError` unless all arrays are there, and no others."""
+  missing = sorted(set(names.values()) - arrays.keys())
+  extra = sorted(arrays.keys() - set(names.values()))
+  if missing or extra:
+    lacks = f' It lacks {_some(missing)}.' if missing else ''
+    left = f' No such model has {_some(extra)}.' if extra else ''
+    raise errors.UserError(
+      f'{path} is of another architecture, or not whole: {len(missing)} arrays'
+      f' are missing, {len(extra)} left over.{lacks}{left}'
+    )
 
 
 def _some(names: list[str]) -> str:

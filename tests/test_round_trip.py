@@ -1,0 +1,204 @@
+"""Every field of `Weights` survives every format, or its loss is announced."""
+
+import dataclasses
+import logging
+
+from conftest import tiny
+from conftest import tiny_lit
+import jax
+from made import assert_same
+from made import random_weights
+from made import VIT
+import numpy as np
+import pytest
+
+from vit_jax import artifact
+from vit_jax import checkpoint
+from vit_jax import contrastive
+from vit_jax import convert
+from vit_jax import predictor
+from vit_jax import preprocessing
+from vit_jax import train
+from vit_jax import weights as weights_lib
+from vit_jax.interop import extras
+
+# No value is the default. A new field of either record must be added here, and
+# then fails in each format that forgets it.
+PREPROCESSING = {
+  'size': (16, 24),
+  'channels': 4,
+  'mean': (0.1, 0.2, 0.3, 0.4),
+  'std': (0.5, 0.6, 0.7, 0.8),
+  'exif': True,
+  'resize_test': (23, 31),
+}
+WEIGHTS = {
+  'class_names': ['$5_$10', 'a\nb', '"quoted"', 'ä l', ''],
+  'loss': 'sigmoid',
+  'info': {'dataset': 'x', 'step': 3, 'metrics': {'accuracy_test': 0.25}},
+}
+NOT_OF_EVERY_MODEL = {'vocabulary'}  # LiT alone has it, see below.
+
+
+def all_fields(model=VIT, **changes):
+  """Returns weights in which every field has an unusual value."""
+  record = preprocessing.Preprocessing(**{**PREPROCESSING, **changes})
+  weights = random_weights(
+    model, shape=record.image_shape, num_classes=len(WEIGHTS['class_names'])
+  )
+  weights = dataclasses.replace(
+    weights,
+    **WEIGHTS,
+    model={**model, 'model_name': 'mine', 'dtype': 'bfloat16'},
+    preprocessing=record,
+  )
+  plain = weights_lib.Weights({}, None)
+  names = {f.name for f in dataclasses.fields(weights)} - NOT_OF_EVERY_MODEL
+  for name in names:
+    assert getattr(weights, name) != getattr(plain, name), name
+  default = preprocessing.Preprocessing()
+  for field in dataclasses.fields(record):
+    unusual = PREPROCESSING[field.name]
+    assert unusual != getattr(default, field.name), field.name
+  return weights
+
+
+def assert_equal(weights, again):
+  """Checks that no field differs, nor a bit of the arrays."""
+  assert extras.lost(weights, again) == {}
+  assert again.preprocessing == weights.preprocessing
+  assert_same(weights.params, again.params)
+
+
+RESIZES = [
+  (23, 31),  # Neither transformers nor timm keeps the ratio of sides.
+  (32, 48),
+  40,
+]
+
+
+@pytest.mark.parametrize('resize', RESIZES)
+def test_artifacts_keep_every_field(tmp_path, resize):
+  weights = all_fields(resize_test=resize)
+  artifact.save(tmp_path / 'x', weights)
+  for path in ('x', 'x/model.npz', 'x/model.safetensors'):
+    assert_equal(weights, checkpoint.read(tmp_path / path))
+
+
+@pytest.mark.parametrize('resize', RESIZES)
+@pytest.mark.parametrize('to', ['huggingface', 'timm'])
+def test_converted_folders_keep_every_field(tmp_path, to, resize):
+  weights = all_fields(resize_test=resize)
+  convert.convert(weights, str(tmp_path / 'x'), to)
+  for path in ('x', 'x/model.safetensors'):
+    assert_equal(weights, checkpoint.read(tmp_path / path))
+  # And again, through the other library.
+  other = {'huggingface': 'timm', 'timm': 'huggingface'}[to]
+  again = checkpoint.read(tmp_path / 'x')
+  convert.convert(again, str(tmp_path / 'y'), other)
+  assert_equal(weights, checkpoint.read(tmp_path / 'y'))
+
+
+@pytest.mark.parametrize('to', ['huggingface', 'timm'])
+def test_libraries_own_fields_say_what_they_can(tmp_path, to):
+  """What these libraries can say is not kept a second time."""
+  weights = all_fields(size=(32, 32), resize_test=40)
+  weights = dataclasses.replace(
+    weights, class_names=[f'name {i}' for i in range(5)]
+  )
+  convert.convert(weights, str(tmp_path / 'x'), to)
+  kept = convert.files.read_json(tmp_path / 'x' / 'config.json')[extras.KEY]
+  assert kept['preprocessing'] == {'exif': True}
+  assert set(kept) - {'loss'} == {'model', 'preprocessing', 'info'}
+  assert ('loss' in kept) == (to == 'timm')
+
+
+def test_npz_files_announce_what_they_lose(tmp_path, caplog):
+  weights = all_fields()
+  with caplog.at_level(logging.WARNING):
+    convert.convert(weights, str(tmp_path / 'x.npz'), 'npz')
+  [message] = [r.getMessage() for r in caplog.records]
+  fields = {*PREPROCESSING, *WEIGHTS} - {'size', 'channels'}
+  for name in (*fields, 'dtype'):
+    assert name in message
+  # Their arrays tell the size only where the patches are a square.
+  again = checkpoint.read(tmp_path / 'x.npz')
+  assert again.preprocessing.size is None
+  assert again.preprocessing.channels == 4
+  caplog.clear()
+  convert.convert(again, str(tmp_path / 'y.npz'), 'npz')
+  assert not caplog.records
+
+
+def unusual(config):
+  """Changes every setting that tells how images are prepared."""
+  config = config.unlock()
+  with config.ignore_type():
+    config.pp.crop = (16, 24)
+  config.pp.mean, config.pp.std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+  config.pp.exif = True
+  config.loss = 'sigmoid'
+  config.total_steps = config.eval_every = config.checkpoint_every = 1
+  config.warmup_steps = 0
+  config.report = False
+  return config
+
+
+def test_workdirs_keep_every_field(image_folder, tmp_path):
+  config = unusual(tiny(image_folder))
+  config.pp.resize_test = (23, 31)
+  train.train_and_evaluate(config, str(tmp_path))
+  weights = checkpoint.read(tmp_path / 'artifact')
+  for name, value in PREPROCESSING.items():
+    if name not in ('channels', 'mean', 'std'):
+      assert getattr(weights.preprocessing, name) == value, name
+  assert weights.preprocessing.mean == (0.1, 0.2, 0.3)
+  again = checkpoint.read(tmp_path)
+  assert_equal(weights, again)
+  assert_equal(weights, checkpoint.read(tmp_path / 'checkpoints' / '1'))
+  image = np.random.default_rng(0).integers(0, 256, (90, 50, 3), np.uint8)
+  first, second = (predictor.Predictor(w) for w in (weights, again))
+  assert first.predict([image]) == second.predict([image])
+
+
+def test_lit_workdirs_and_artifacts_keep_every_field(captions, tmp_path):
+  config = unusual(tiny_lit(captions))
+  contrastive.train_and_evaluate(config, str(tmp_path / 'run'))
+  weights = checkpoint.read(tmp_path / 'run' / 'artifact')
+  again = checkpoint.read(tmp_path / 'run')
+  name = weights_lib.vocabulary_name(weights.model)
+  for other in (weights, again):
+    with open(captions / 'vocab.txt') as want, open(other.vocabulary) as have:
+      assert have.read() == want.read()
+  assert again.vocabulary == str(tmp_path / 'run' / name)
+  same_file = dataclasses.replace(again, vocabulary=weights.vocabulary)
+  assert_equal(weights, same_file)
+  # No run of LiT sets these, but the artifact has a place for all.
+  odd = dataclasses.replace(
+    weights, class_names=['a\nb'], preprocessing=all_fields().preprocessing
+  )
+  odd = dataclasses.replace(
+    odd,
+    preprocessing=dataclasses.replace(
+      odd.preprocessing, channels=3, mean=(0.1,), std=(0.2,)
+    ),
+  )
+  artifact.save(tmp_path / 'odd', odd)
+  for path in ('odd', 'odd/model.npz', 'odd/model.safetensors'):
+    again = checkpoint.read(tmp_path / path)
+    same_file = dataclasses.replace(again, vocabulary=odd.vocabulary)
+    assert_equal(odd, same_file)
+    assert again.vocabulary == str(tmp_path / 'odd' / name)
+
+
+def test_another_size_keeps_the_share_that_the_middle_is(tmp_path):
+  weights = all_fields(size=(32, 32), resize_test=40)
+  double = checkpoint.at_size(weights, (64, 64), path='x')
+  assert double.preprocessing.resize_test == 80
+  wide = checkpoint.at_size(weights, (32, 64), path='x')
+  assert wide.preprocessing.resize_test == 80
+  weights = all_fields(size=(32, 32), resize_test=(40, 48))
+  wide = checkpoint.at_size(weights, (32, 64), path='x')
+  assert wide.preprocessing.resize_test == (40, 96)
+  assert wide.preprocessing.exif
+  assert jax.tree.structure(wide.params) == jax.tree.structure(weights.params)

@@ -1,0 +1,77 @@
+"""ReaL labels of ImageNet's validation images (arXiv:2006.07159)."""
+
+import json
+import pathlib
+import re
+
+from jaxtyping import Int
+import numpy as np
+
+from vit_jax import download
+from vit_jax import errors
+from vit_jax.data import sources
+
+URL = (
+  'https://raw.githubusercontent.com/google-research/reassessed-imagenet/master'
+  '/real.json'
+)
+_VALIDATION_FILE = re.compile(r'ILSVRC2012_val_(\d{8})')
+
+
+def find(path: str, data_dir: str | None = None) -> pathlib.Path:
+  """Returns the path of `real.json`.
+
+  Args:
+    path: a file, or an address, which is downloaded once.
+    data_dir: where data sets are: a download goes to its `imagenet_real/`.
+
+  Raises:
+    errors.UserError: if it cannot be downloaded.
+  """
+  if not download.is_url(path):
+    return pathlib.Path(path).expanduser()
+  name = path.rpartition('/')[2]
+  file = sources.data_root(data_dir) / 'imagenet_real' / name
+  if not file.is_file():
+    try:
+      download.download(path, file)
+    except errors.UserError as e:
+      raise errors.UserError(
+        f'{e} Put the file at {file}, or give its path: --real_labels=FILE.'
+      ) from e
+  return file
+
+
+def read(
+  path: pathlib.Path, source: sources.Source, places: Int[np.ndarray, ' n']
+) -> list[list[int]]:
+  """Returns the labels of images, of which each may have several or none.
+
+  Args:
+    path: of `real.json`.
+    source: of the images, whose names are those of the original files.
+    places: which of them.
+
+  Raises:
+    errors.UserError: if the file is not that, or these are other images.
+  """
+  try:
+    labels = json.loads(path.read_text(encoding='utf-8'))
+    labels = [[int(label) for label in row] for row in labels]
+  except OSError as e:
+    raise errors.UserError(f'{path} cannot be read: {e.strerror}.') from e
+  except (TypeError, ValueError) as e:
+    raise errors.UserError(
+      f'{path} is not a list of lists of labels, as real.json is: {e}.'
+    ) from e
+  numbers = []
+  for place in places:
+    name = source[int(place)]['name']
+    match = _VALIDATION_FILE.search(name)
+    if not match or not 0 < int(match[1]) <= len(labels):
+      raise errors.UserError(
+        f'{name} is no validation image of ImageNet, ILSVRC2012_val_00000001.JPEG'
+        f' to {len(labels):08d}: there are no ReaL labels of it.'
+      )
+    numbers.append(int(match[1]) - 1)
+  return [labels[i] for i in numbers]
