@@ -45,7 +45,7 @@ LEVELS = (
     'data.prepare',
     'data.text',
   ),
-  ('data.splits',),
+  ('data.splits', 'data.image_files'),
   ('data.folder',),
   ('data.sources',),
   ('workdir', 'data.pipeline', 'data.stand_in', 'data.subsets', 'data.inputs'),
