@@ -1,12 +1,16 @@
 """Pictures of numbers, by matplotlib."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
 import io
 import os
 from typing import Any
+import warnings
 
 from jaxtyping import Float
 import numpy as np
+
+_LONGEST = 40  # Characters of the name of a class.
 
 Line = tuple[Sequence[int | float], Sequence[int | float]]
 
@@ -22,7 +26,8 @@ def _figure(width: int | float, height: int | float) -> Any:
 
 def save(figure: Any, path: os.PathLike | str) -> None:
   """Writes a figure as a PNG."""
-  figure.savefig(path, dpi=150)
+  with _names_are_text(figure):
+    figure.savefig(path, dpi=150)
 
 
 def svg(figure: Any) -> str:
@@ -31,7 +36,8 @@ def svg(figure: Any) -> str:
 
   buffer = io.StringIO()
   # Text stays text, and the same figure gives the same bytes.
-  with mpl.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'vit_jax'}):
+  settings = {'svg.fonttype': 'none', 'svg.hashsalt': 'vit_jax'}
+  with _names_are_text(figure), mpl.rc_context(settings):
     figure.savefig(
       buffer, format='svg', transparent=True, metadata={'Date': None}
     )
@@ -40,6 +46,26 @@ def svg(figure: Any) -> str:
   # Matplotlib writes black as nothing at all, in text, or as #000000.
   text = text.replace('#000000', 'currentColor')
   return text.replace('<svg ', '<svg fill="currentColor" ', 1)
+
+
+@contextlib.contextmanager
+def _names_are_text(figure: Any) -> Iterator[None]:
+  """Draws names of classes and files as they are: `$` begins no formula."""
+  import matplotlib as mpl
+  from matplotlib import text
+
+  for drawn in figure.findobj(text.Text):
+    drawn.set_parse_math(False)
+  with warnings.catch_warnings(), mpl.rc_context({'text.parse_math': False}):
+    # A letter that the font lacks is drawn as a box.
+    warnings.filterwarnings('ignore', 'Glyph .* missing from font')
+    yield
+
+
+def _label(name: str) -> str:
+  """Returns a name in one line, short enough to leave room for the picture."""
+  line = ' '.join(name.split())
+  return line if len(line) <= _LONGEST else f'{line[: _LONGEST - 1]}…'
 
 
 def curves(
@@ -172,8 +198,9 @@ def matrix(
   axes.set_ylabel(y)
   if len(names) <= 40:
     places = range(len(names))
-    axes.set_xticks(places, names, rotation=90)
-    axes.set_yticks(places, names)
+    labels = [_label(name) for name in names]
+    axes.set_xticks(places, labels, rotation=90)
+    axes.set_yticks(places, labels)
   if len(names) <= 12:
     for (i, j), value in np.ndenumerate(shares):
       colour = 'white' if value < 0.6 else '#111111'

@@ -11,6 +11,7 @@ import base64
 from collections.abc import Mapping, Sequence
 import json
 import pathlib
+import statistics
 from typing import Any
 
 from absl import flags
@@ -93,10 +94,13 @@ def _title(config: Mapping[str, Any]) -> str:
 
 
 def _facts(rows: Sequence[curves.Row]) -> list[tuple[str, str]]:
-  """Returns what stands at the top: names and last values."""
+  """Returns what stands at the top: last values, and the median of the speed."""
   last = {}
   for row in rows:
     last |= row
+  speeds = [row['img_sec_train'] for row in rows if 'img_sec_train' in row]
+  if speeds:
+    last['img_sec_train'] = statistics.median(speeds)
   shown = {
     'top-1': ('accuracy_test', '{:.2%}'),
     'top-1, averaged': ('accuracy_test_ema', '{:.2%}'),
@@ -104,7 +108,7 @@ def _facts(rows: Sequence[curves.Row]) -> list[tuple[str, str]]:
     'test loss': ('loss_test', '{:.4g}'),
     'training loss': ('train_loss', '{:.4g}'),
     'steps': ('step', '{:,.0f}'),
-    'images/s': ('img_sec_train', '{:,.4g}'),
+    'images/s, median': ('img_sec_train', '{:,.4g}'),
   }
   return [
     (title, how.format(last[name]))
