@@ -64,7 +64,10 @@ def _names_are_text(figure: Any) -> Iterator[None]:
 
 def _label(name: str) -> str:
   """Returns a name in one line, short enough to leave room for the picture."""
-  line = ' '.join(name.split())
+  text = ''.join(
+    c if c.isprintable() or c.isspace() else '\ufffd' for c in name
+  )
+  line = ' '.join(text.split())
   return line if len(line) <= _LONGEST else f'{line[: _LONGEST - 1]}…'
 
 
@@ -127,7 +130,7 @@ def pictures(images: Mapping[str, Float[np.ndarray, 'H W 3']]) -> Any:
     axes.axis('off')
   for axes, (name, image) in zip(all_axes, images.items(), strict=False):
     axes.imshow(np.clip(image, 0, 1))
-    axes.set_title(name, fontsize=9)
+    axes.set_title(_label(name), fontsize=9)
   return figure
 
 

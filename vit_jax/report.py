@@ -35,6 +35,7 @@ from vit_jax import predictor as predictor_lib
 from vit_jax import scores
 from vit_jax import storage
 from vit_jax import weights as weights_lib
+from vit_jax import workdir as workdir_lib
 from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.interop import files
@@ -79,6 +80,7 @@ def write(
     facts=_facts(rows),
     panels=_panels(rows),
     settings=_flat(config),
+    data=_flat(files.read_json(folder / workdir_lib.DATA)),
     environment=_flat(files.read_json(folder / environment.FILE)),
     model=_model(weights),
     **_predictions(weights, source, config['batch_eval']),
@@ -161,6 +163,7 @@ def _predictions(
   return {
     'summary': scores.summary(p),
     'matrix': _matrix(p, names),
+    'most_classes': _MOST_CLASSES,
     'calibration': plot.svg(_calibration(p)),
     'confused': scores.confused(p, names, most=_WORST_CLASSES),
     'worst_classes': worst[:_WORST_CLASSES],

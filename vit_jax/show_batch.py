@@ -142,7 +142,7 @@ def main(argv: Sequence[str]) -> None:
     pathlib.Path(options.output).write_bytes(data.tobytes())
   except OSError as e:
     raise errors.UserError(
-      f'--output={options.output} cannot be written: {e.strerror}.'
+      f'output={options.output} cannot be written: {e.strerror}.'
     ) from e
   print(f'{len(images)} images are in {options.output}.')
 

@@ -99,7 +99,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
     if value is None and name in _WITH_WEIGHTS:
       continue
     if value is None:
-      raise errors.UserError(f'config.{name} must be set: --config.{name}=...')
+      raise errors.UserError(f'config.{name} must be set: config.{name}=...')
     _check_range(f'config.{name}', value, low, high)
   _validate_steps(config)
   for name in config.evaluators:
@@ -141,7 +141,7 @@ def _validate_steps(config: ml_collections.ConfigDict) -> None:
     where = f'config.stages, stage {number}: ' if config.stages else 'config.'
     if stage.total_steps is None:
       raise errors.UserError(
-        f'{where}total_steps must be set: --config.total_steps=...'
+        f'{where}total_steps must be set: config.total_steps=...'
       )
     _check_range(f'{where}total_steps', stage.total_steps, 1)
     if stage.warmup_steps + stage.cooldown_steps >= stage.total_steps:
