@@ -234,5 +234,5 @@ def test_running_out_of_memory_ends_in_advice(tmp_path):
   def step(state, batch, key):
     raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
 
-  with pytest.raises(errors.UserError, match='Try --config.accum_steps=16'):
+  with pytest.raises(errors.UserError, match='Try config.accum_steps=16'):
     run(tmp_path, step=step)

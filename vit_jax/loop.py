@@ -116,8 +116,7 @@ def run(
   ):
     previous, stage = None, None
     for step in range(int(state.step) + 1, config.total_steps + 1):
-      enters = stage is None or step > stage.last
-      if enters:
+      if enters := stage is None or step > stage.last:
         stage = stages_lib.at(parts.stages, step)
         step_fn = parts.jit_step(stage)
         if step == stage.before + 1 > 1:

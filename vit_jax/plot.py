@@ -10,7 +10,7 @@ import warnings
 from jaxtyping import Float
 import numpy as np
 
-_LONGEST = 40  # Characters of the name of a class.
+_LONGEST = 28  # Characters of the name of a class.
 
 Line = tuple[Sequence[int | float], Sequence[int | float]]
 
