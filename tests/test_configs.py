@@ -153,7 +153,7 @@ def test_inference_time_measures_the_steps_it_says(tmp_path):
 @pytest.mark.parametrize(
   'name, value, message',
   [
-    ('batch', 0, 'give --config.batch=N'),
+    ('batch', 0, 'give config.batch=N'),
     ('model_name', 'b17', "no model 'b17'"),
     ('model_name', 'lit_b16b', 'classifies no images'),
     ('image_size', 20, 'too small for a patch of ViT-B_32'),

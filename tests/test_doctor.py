@@ -2,6 +2,7 @@
 
 import functools
 import importlib.metadata
+import shutil
 
 from conftest import REPOSITORY
 from conftest import run
@@ -21,7 +22,7 @@ def test_all_is_well(image_folder):
   assert result.returncode == 0, result.stdout + result.stderr
   assert result.stdout.endswith('Ready.\n')
   assert 'FAILED' not in result.stdout
-  assert '36 training images, 3 classes' in result.stdout
+  assert '3 classes, 36 images in train (36 decoded), 15 im' in result.stdout
   assert 'ViT-Mini_4.npz' in result.stdout
   assert 'two steps, losses 2.303, ' in result.stdout
 
@@ -39,6 +40,49 @@ def test_what_is_missing_fails_and_the_rest_goes_on(capsys):
   assert dataset.startswith('FAILED  dataset')
   assert '/nowhere' in dataset
   assert devices.startswith('ok      devices')
+
+
+def break_nothing(root):
+  pass
+
+
+def break_file(root):
+  (root / 'train' / 'red' / '3.jpg').write_text('no image')
+
+
+def remove_test(root):
+  shutil.rmtree(root / 'test')
+
+
+def keep_one_class(root):
+  for split in ('train', 'test'):
+    shutil.rmtree(root / split / 'red')
+    shutil.rmtree(root / split / 'blue')
+
+
+def add_tif(root):
+  (root / 'test' / 'red' / '3.tif').write_bytes(b'II*')
+
+
+@pytest.mark.parametrize(
+  ('change', 'status', 'text'),
+  [
+    (break_nothing, doctor.OK, '36 images in train (36 decoded), 15 images in'),
+    (break_file, doctor.FAILED, 'red/3.jpg cannot be decoded: no JPEG, PNG, '),
+    (remove_test, doctor.FAILED, "Split 'test' of"),
+    (keep_one_class, doctor.FAILED, "has only one class, 'green'"),
+    (add_tif, doctor.WARNING, 'files that are not read, test: 1 .tif'),
+  ],
+)
+def test_a_folder_is_opened_as_training_does(
+  change, status, text, image_folder, capsys
+):
+  change(image_folder)
+  check = functools.partial(doctor.check_dataset, str(image_folder))
+  assert doctor.examine([check]) == (status == doctor.FAILED)
+  out = capsys.readouterr().out
+  assert out.startswith(status)
+  assert text in out.splitlines()[0]
 
 
 def test_versions_that_are_not_tested(monkeypatch):

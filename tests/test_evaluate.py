@@ -170,3 +170,9 @@ def test_the_command_line(tmp_path):
   assert 'Traceback' not in result.stderr
   with pytest.raises(errors.UserError, match="no probe 'tree'"):
     probes.shots('tree')
+
+
+def test_class_names_are_equal_in_both_unicode_forms():
+  composed, decomposed = 'caf\xe9', 'cafe\u0301'
+  for dataset, model in ((composed, decomposed), (decomposed, composed)):
+    assert evaluate.class_map([dataset], ['x', model]).tolist() == [1]

@@ -88,6 +88,64 @@ def test_metrics_are_fetched_one_interval_late_but_all_of_them(tmp_path):
   ]
 
 
+class Device:
+  """Takes a second a step, one after the other; the host does not wait."""
+
+  def __init__(self, monkeypatch):
+    self.now = self.free = 0.0  # The clock, and when its queue is empty.
+    monkeypatch.setattr(metrics.time, 'perf_counter', lambda: self.now)
+
+  def step(self, state, batch, key):
+    self.now += 0.01  # It takes as long to ask for a step.
+    self.free = max(self.now, self.free) + 1
+    return state.replace(step=state.step + 1), {'train_loss': Loss(self)}
+
+  def work(self, seconds):
+    self.now = self.free = max(self.now, self.free) + seconds
+
+
+class Loss:
+  """The loss of a step, once that is completed."""
+
+  def __init__(self, device):
+    self.device, self.ready = device, device.free
+
+  def block_until_ready(self):
+    self.device.now = max(self.device.now, self.ready)
+    return self
+
+  def __float__(self):
+    self.block_until_ready()
+    return 1.0
+
+
+@pytest.mark.parametrize('progress_every', [1, 7])
+@pytest.mark.parametrize(
+  'settings', [{}, {'eval_every': 5}, {'checkpoint_every': 4}]
+)
+def test_speed_is_that_of_completed_steps(
+  settings, progress_every, tmp_path, monkeypatch
+):
+  device = Device(monkeypatch)
+
+  def accuracies():
+    while True:
+      device.work(100)
+      yield 0.5
+
+  run(
+    tmp_path,
+    device.step,
+    accuracies(),
+    progress_every=progress_every,
+    **settings,
+  )
+  found = [row for row in rows(tmp_path) if 'train_loss' in row]
+  speeds = [row['img_sec_train'] for row in found if 'img_sec_train' in row]
+  assert len(speeds) >= len(found) // 2
+  np.testing.assert_allclose(speeds, 8.0, rtol=0.03)  # A batch has 8 images.
+
+
 @pytest.mark.parametrize('progress_every', [1, 0])
 def test_what_diverged_is_not_saved(tmp_path, progress_every):
   def step(state, batch, key):
@@ -176,5 +234,5 @@ def test_running_out_of_memory_ends_in_advice(tmp_path):
   def step(state, batch, key):
     raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
 
-  with pytest.raises(errors.UserError, match='Try --config.accum_steps=16'):
+  with pytest.raises(errors.UserError, match='Try config.accum_steps=16'):
     run(tmp_path, step=step)

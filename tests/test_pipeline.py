@@ -191,7 +191,7 @@ def test_a_file_that_vanished_is_bad_too(image_folder):
   data = pipeline.Decoded(source, on_bad_image='skip')
   masks = [data[i]['mask'] for i in range(15)]
   assert sum(masks) == 14
-  with pytest.raises(errors.UserError, match=r'blue/2.jpg cannot be decoded'):
+  with pytest.raises(errors.UserError, match=r'no image .*blue/2.jpg: put'):
     pipeline.Decoded(source)[masks.index(False)]
 
 

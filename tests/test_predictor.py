@@ -17,6 +17,7 @@ import pytest
 import vit_jax
 from vit_jax import checkpoint
 from vit_jax import errors
+from vit_jax import evaluate
 from vit_jax import models
 from vit_jax import predict
 from vit_jax import predictor as predictor_lib
@@ -233,6 +234,22 @@ def test_bad_images_are_named_or_left_out(tmp_path):
   kept = vit_jax.load(TOKEN, on_bad_image='skip')
   assert [i for i, _ in kept.probabilities([bad, good, bad, good])] == [1, 3]
   assert kept.skipped == {bad}
+  # Of nothing there is nothing, in the shape of something.
+  for name in ('attention', 'rollout', 'features'):
+    function = getattr(kept, name)
+    for images in ([bad], []):
+      assert function(images).shape == (0, *function([good]).shape[1:])
+  assert kept.predict([bad]) == []
+  with pytest.raises(errors.UserError, match='^None of 1 images can be deco'):
+    list(predict.predict(kept, [bad], top_k=1))
+  source = inputs.InputSource([bad], 3)
+  source.class_names, source.labels = ['class 0'], lambda: np.zeros(1, int)
+  for call in (
+    lambda: evaluate.predictions(kept, source),
+    lambda: evaluate.probe(kept, ['knn'], source, source),
+  ):
+    with pytest.raises(errors.UserError, match='^None of the images can be de'):
+      call()
 
 
 def test_what_cannot_be_found(tmp_path):

@@ -18,6 +18,7 @@ from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import report
 from vit_jax import train
+from vit_jax import workdir as workdir_lib
 from vit_jax.data import sources
 
 NASTY = '<img src=x onerror=alert(1)> & "red"'
@@ -128,6 +129,33 @@ def test_images_are_not_looked_at_where_none_is_evaluated(workdir, tmp_path):
   assert 'predictions' not in found.ids
   found = Page(report.of_workdir(str(tmp_path)).read_text())
   assert 'predictions' in found.ids  # As it was asked for.
+
+
+def test_what_is_not_read_and_a_perfect_model_are_said(
+  workdir, tmp_path, monkeypatch
+):
+  shutil.copytree(workdir, tmp_path / 'run')
+  images = shutil.copytree(workdir.parent / 'images', tmp_path / 'images')
+  (images / 'test' / 'green' / 'x.tif').write_bytes(b'II*')
+  source = sources.get_source(str(images), 'test')
+  workdir_lib.check_data(str(tmp_path / 'run'), {'test': source}, resumed=False)
+  evaluated = report.evaluate.predictions
+
+  def perfect(*args):
+    p = evaluated(*args)
+    best = np.concatenate([p.labels[:, None], p.best[:, 1:]], axis=1)
+    return dataclasses.replace(p, best=best)
+
+  monkeypatch.setattr(report.evaluate, 'predictions', perfect)
+  found = Page(report.of_workdir(str(tmp_path / 'run')).read_text())
+  assert found.ids >= {'confusion', 'confused', 'data'}
+  assert 'No image was taken for one of another class.' in found.text
+  assert '1 .tif' in found.text
+
+
+def test_the_speed_is_the_median():
+  rows = [{'step': i, 'img_sec_train': x} for i, x in enumerate([1, 75, 1141])]
+  assert dict(report._facts(rows))['images/s, median'] == '75'
 
 
 def test_of_a_run_that_goes_on(workdir, tmp_path):

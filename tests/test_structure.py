@@ -66,7 +66,7 @@ LEVELS = (
     'data.prepare',
     'data.text',
   ),
-  ('data.splits',),
+  ('data.splits', 'data.image_files'),
   ('data.folder',),
   ('data.sources',),
   (

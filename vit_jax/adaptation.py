@@ -223,7 +223,7 @@ def adapt_kernel(
   if old != new and not channels:
     raise errors.UserError(
       f'{path} takes images of {old} channels, these have {new}. Set'
-      f' --config.adapt_channels=sum or =repeat to make its first kernel fit.'
+      f' config.adapt_channels=sum or =repeat to make its first kernel fit.'
     )
   if old != new and channels == 'sum':
     total = kernel.sum(axis=2, keepdims=True) / new
@@ -236,7 +236,7 @@ def adapt_kernel(
   if not patches:
     raise errors.UserError(
       f'{path} has patches of {old_size}, the model of {new_size}, (height,'
-      f' width). Set --config.adapt_patches=True to resize its first kernel.'
+      f' width). Set config.adapt_patches=True to resize its first kernel.'
     )
   resized = jax.image.resize(kernel, (*new_size, *kernel.shape[2:]), 'bilinear')
   scale = np.prod(old_size) / np.prod(new_size)

@@ -36,6 +36,7 @@ from vit_jax.data import inputs
 Picture = Float[np.ndarray, 'h w 3']
 
 _MIN_SIDE = 384  # Smaller images are drawn larger.
+_LONGEST_STEM = 200  # Bytes: file systems allow 255, with what comes after it.
 _FIRST_KERNELS = ('embedding', 'conv_root')
 
 
@@ -184,7 +185,8 @@ def _patch_pixels(predictor: predictor_lib.Predictor) -> tuple[float, float]:
 def _stem(name: str) -> str:
   """Returns a name for files: that of the image without folder and suffix."""
   stem = pathlib.PurePath(name).stem
-  return re.sub(r'[^\w.-]', '_', stem).lstrip('.') or 'image'
+  stem = re.sub(r'[^\w.-]', '_', stem).lstrip('.') or 'image'
+  return stem.encode()[:_LONGEST_STEM].decode(errors='ignore')
 
 
 def _unique(stems: Sequence[str]) -> list[str]:

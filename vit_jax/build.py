@@ -97,6 +97,12 @@ def data(
     config.pp.test,
     f', {classes} classes' if classes else '',  # There are none of captions.
   )
+  if classes == 1:
+    raise errors.UserError(
+      f'{config.dataset} has only one class, {test.source.class_names[0]!r}: every'
+      f' prediction would be right. Add images that are something else, such as'
+      f' train/other/ and test/other/.'
+    )
   mix = mixing.Mix(classes, config.pp.mixup, config.pp.cutmix)
   return Data(
     train=train,

@@ -36,7 +36,7 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       logging.debug('Details:', exc_info=True)
       # Orbax leaves some where it fails; Python would tell after our line.
       warnings.filterwarnings('ignore', 'coroutine .*', RuntimeWarning)
-      sys.exit(f'{program()}: {e}')
+      sys.exit(f'{program()}: {with_flags(str(e))}')
     except BrokenPipeError:  # `| head` has had enough, and wants no complaint.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
       sys.exit(_BROKEN_PIPE)
@@ -44,6 +44,8 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       print(f'{program()}: interrupted.', file=sys.stderr)
       sys.exit(_INTERRUPTED)
 
+  # File names may hold any bytes, and come out as they went in.
+  sys.stdout.reconfigure(errors='surrogateescape')
   compilation_cache.enable()
   sys.excepthook = sys.unraisablehook = _report
   # Python's tracker frees the memory that workers share, and would warn of that
@@ -53,6 +55,24 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
   logging.get_absl_handler().python_handler.addFilter(_is_ours)
   _show_in_help()
   app.run(guarded, flags_parser=_parse_flags)
+
+
+def with_flags(message: str) -> str:
+  """Returns the message of an error with settings written as flags.
+
+  Errors name settings as Python does, `config.pp.crop=224` or `on_bad_image=skip`:
+  `--config.pp.crop=224` and `--on_bad_image=skip` are what a command takes.
+  """
+
+  def flag(match: re.Match[str]) -> str:
+    name = match[0].split('.')[0]
+    if name in flags.FLAGS:
+      return f'--{match[0]}'
+    if 'config' in flags.FLAGS and name in (flags.FLAGS.config or ()):
+      return f'--config.{match[0]}'
+    return match[0]
+
+  return re.sub(r'(?<![^\s(])[a-z]\w*(\.[a-z]\w*)*(?==)', flag, message)
 
 
 def refuse_words(argv: Sequence[str]) -> None:

@@ -62,7 +62,7 @@ def convert(
   if weights.model is not None and weights.image_shape is None:
     raise errors.UserError(
       'The weights do not tell the size of their images: their patches are no'
-      ' square grid. Give it with --image_size=HEIGHT,WIDTH.'
+      ' square grid. Give it with image_size=HEIGHT,WIDTH.'
     )
   arrays, contents = _EXPORTS[to](weights)
   with files.replaced_folder(path) as temporary:

@@ -19,8 +19,10 @@ import tempfile
 from absl import flags
 from absl import logging
 import jax
+import ml_collections
 import numpy as np
 
+from vit_jax import build
 from vit_jax import checkpoint
 from vit_jax import cli
 from vit_jax import curves
@@ -30,11 +32,13 @@ from vit_jax import train
 from vit_jax import weights as weights_lib
 from vit_jax.configs import common
 from vit_jax.configs import models
-from vit_jax.data import sources
+from vit_jax.configs import resolved
+from vit_jax.data import image_files
 
 OK, WARNING, FAILED = 'ok', 'warning', 'FAILED'
 
 _GIB = 2**30
+_MOST_DECODED = 2000  # Images of each split.
 _MIN_MEMORY, _MIN_DISK = 8 * _GIB, 5 * _GIB
 
 
@@ -158,20 +162,34 @@ def check_weights(name: str | None) -> Iterator[Finding]:
 
 
 def check_dataset(name: str | None) -> Iterator[Finding]:
-  """Opens a data set, and decodes one of its images."""
+  """Opens a data set as training does, and decodes some images of each split."""
   name = name or 'digits'
-  source = sources.get_source(name, 'train')
-  source[0]['image']
+  data = build.data(resolved.with_defaults(_tiny_config(name)))
+  counts = []
+  for split, decoded in (('train', data.train), ('test', data.test)):
+    count, total = min(_MOST_DECODED, len(decoded)), len(decoded)
+    for place in np.linspace(0, total - 1, count).astype(int).tolist():
+      decoded[place]
+    counts.append(f'{total:,} images in {split} ({count:,} decoded)')
+  text = ', '.join([f'{len(data.class_names)} classes', *counts])
+  unread = [
+    f'{split}: {image_files.count_text(x)}'
+    for split, decoded in (('train', data.train), ('test', data.test))
+    if (x := getattr(decoded.source, 'unread', {}))
+  ]
+  if not unread:
+    yield Finding('dataset', OK, f'{name}: {text}')
+    return
   yield Finding(
     'dataset',
-    OK,
-    f'{name}: {len(source)} training images, {len(source.class_names)} classes',
+    WARNING,
+    f'{name}: {text}; files that are not read, {"; ".join(unread)}',
+    f'Convert those that are images to {", ".join(image_files.SUFFIXES)}.',
   )
 
 
-def check_training() -> Iterator[Finding]:
-  """Trains a tiny model for two steps, saves it and reads it again."""
-  config = common.with_dataset(common.get_config(), 'digits')
+def _tiny_config(dataset: str) -> ml_collections.ConfigDict:
+  config = common.with_dataset(common.get_config(), dataset)
   config.model = models.vit_config(
     'tiny',
     hidden_size=16,
@@ -181,6 +199,12 @@ def check_training() -> Iterator[Finding]:
     patch_size=(4, 4),
   )
   config.pp.crop = 8
+  return config
+
+
+def check_training() -> Iterator[Finding]:
+  """Trains a tiny model for two steps, saves it and reads it again."""
+  config = _tiny_config('digits')
   config.batch = config.batch_eval = 8 * jax.device_count()
   config.accum_steps = config.warmup_steps = config.progress_every = 1
   config.total_steps = 2

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import json
 import pathlib
 from typing import Any
+import unicodedata
 
 from absl import flags
 from absl import logging
@@ -79,7 +80,9 @@ def class_map(
   Raises:
     errors.UserError: if neither is possible.
   """
-  index = {name: i for i, name in enumerate(model)}
+  # Labels of a model may have accents of their own, as macOS writes names.
+  dataset = [unicodedata.normalize('NFC', name) for name in dataset]
+  index = {unicodedata.normalize('NFC', x): i for i, x in enumerate(model)}
   if set(dataset) <= set(index):
     return np.array([index[name] for name in dataset])
   if all(n.isdecimal() and int(n) < len(model) for n in dataset):
@@ -112,7 +115,9 @@ def probe(
   known = {}
 
   def read(source: sources.LabelledSource) -> tuple[np.ndarray, np.ndarray]:
-    rows = predictor.iter_features(source)
+    rows = list(predictor.iter_features(source))
+    if not rows:
+      raise errors.UserError('None of the images can be decoded.')
     places, features = zip(*rows, strict=True)
     return np.stack(features), source.labels()[list(places)]
 
@@ -157,6 +162,7 @@ def main(argv: Sequence[str]) -> None:
     'dataset': options.dataset,
     'split': options.split,
     'skipped': len(source) - len(p.labels),
+    'unread': getattr(source, 'unread', {}),
     **report(p, predictor.labels),
   }
   if options.real:

@@ -10,6 +10,7 @@ IMAGE may be, `vit_jax.predict` says.
 from collections.abc import Iterable, Iterator, Sequence
 import contextlib
 import itertools
+import os
 import pathlib
 import shutil
 from typing import Any
@@ -55,7 +56,7 @@ def write(rows: Iterable[Row], output: str) -> int:
   write_rows = _WRITERS.get(path.suffix)
   if write_rows is None:
     raise errors.UserError(
-      f'--output={output} must end in {" or ".join(_WRITERS)}.'
+      f'output={output} must end in {" or ".join(_WRITERS)}.'
     )
   try:
     with files.replaced_file(path) as temporary:
@@ -64,7 +65,7 @@ def write(rows: Iterable[Row], output: str) -> int:
         raise errors.UserError('None of the images can be decoded.')
   except OSError as e:
     raise errors.UserError(
-      f'--output={output} cannot be written: {e.strerror}.'
+      f'output={output} cannot be written: {e.strerror}.'
     ) from e
   return count
 
@@ -119,7 +120,9 @@ def _write_parquet(chunks: Iterable[Any], path: pathlib.Path) -> int:
     writer = None
     for names, features in chunks:
       column = pa.FixedShapeTensorArray.from_numpy_ndarray(features)
-      table = pa.table({'name': pa.array(names), 'features': column})
+      # Its strings are UTF-8, which the bytes of a file's name may not be.
+      text = [os.fsencode(x).decode(errors='backslashreplace') for x in names]
+      table = pa.table({'name': pa.array(text), 'features': column})
       writer = writer or stack.enter_context(
         pq.ParquetWriter(path, table.schema)
       )

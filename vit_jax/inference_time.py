@@ -111,7 +111,7 @@ def check(config: ml_collections.ConfigDict) -> None:
   for name in ('batch', 'num_classes', 'image_size', 'steps'):
     if config[name] < 1:
       raise errors.UserError(
-        f'config.{name} is {config[name]}: give --config.{name}=N, at least 1.'
+        f'config.{name} is {config[name]}: give config.{name}=N, at least 1.'
       )
   try:
     model = model_configs.get_model_config(config.model_name)

@@ -48,7 +48,7 @@ def find_vocabulary(
   if name is None:
     raise errors.UserError(
       f'{model["model_name"]} is no released model, whose vocabulary is known.'
-      f' Give its file: --config.vocabulary=FILE.'
+      f' Give its file: config.vocabulary=FILE.'
     )
   source = registry.entries()[name].vocabulary
   if download.is_url(directory):

@@ -116,7 +116,7 @@ def run(
   ):
     previous, stage = None, None
     for step in range(int(state.step) + 1, config.total_steps + 1):
-      if stage is None or step > stage.last:
+      if enters := stage is None or step > stage.last:
         stage = stages_lib.at(parts.stages, step)
         step_fn = parts.jit_step(stage)
         if step == stage.before + 1 > 1:
@@ -126,9 +126,11 @@ def run(
         state, metrics = step_fn(state, next(parts.batches), key)
       # One step waits for another at most, so that batches do not pile up.
       jax.block_until_ready(previous)
+      parts.progress.completed(step - 1)
+      if enters:  # The time until now was spent on compiling.
+        parts.progress.reset(step - 1)
       previous = metrics
       parts.profile.after(step, metrics)
-      parts.progress.update()
       if due(step, config.progress_every):
         reports.add(step, metrics, stage.learning_rate(step))
       stop = preempted.requested(step)
@@ -142,13 +144,13 @@ def run(
         accuracy = test_metrics[state_lib.BEST_METRIC]
         save = save or (config.checkpoint_every > 0 and accuracy > best)
         best = max(best, accuracy)
-        parts.progress.reset()
+        parts.progress.reset(step)
       if save:
         reports.flush()
         reports.check_finite(step, metrics)
         parts.writer.sync()
         parts.saver.save(state, new_metrics)
-        parts.progress.reset()
+        parts.progress.reset(step)
       if stop:
         logging.warning(
           'Preempted: saving step %d; the same command goes on.', step

@@ -34,14 +34,14 @@ def advice(config: ml_collections.ConfigDict) -> Iterator[None]:
       raise
     mesh = sharding.make_mesh(**config.mesh)
     settings = smaller(config, mesh.shape, jax.default_backend())
-    options = [f'--config.{setting}' for setting in settings]
-    options.append(f'a smaller --config.pp.crop than {config.pp.crop}')
+    options = [f'config.{setting}' for setting in settings]
+    options.append(f'a smaller config.pp.crop than {config.pp.crop}')
     reason = errors.first_line(e).removeprefix('RESOURCE_EXHAUSTED: ')
     raise errors.UserError(
       f'Out of memory with a batch of {config.batch} in {config.accum_steps}'
       f' parts on {mesh.size} devices ({reason[:200]}). Try'
       f' {" or ".join(options)}; if it was an evaluation, a smaller'
-      f' --config.batch_eval. What fits, python -m vit_jax.plan with the same'
+      f' config.batch_eval. What fits, python -m vit_jax.plan with the same'
       f' --config says.'
     ) from e
 
@@ -72,7 +72,7 @@ def smaller(
   fsdp = range(axes['fsdp'] + 1, parts + 1)
   if more := [n for n in fsdp if parts % n == 0]:
     data = parts // more[0]
-    also = f' --config.mesh.data={data}' if config.mesh.data != -1 else ''
+    also = f' config.mesh.data={data}' if config.mesh.data != -1 else ''
     found.append(f'mesh.fsdp={more[0]}{also}')
   step = parts * config.accum_steps
   if (batch := config.batch // 2 // step * step) > 0:

@@ -147,7 +147,8 @@ class Progress:
     self._batch_size = batch_size
     self._flops_per_image = flops_per_image
     self._peak_flops = peak_flops
-    self.reset()
+    self._step = first_step
+    self.reset(first_step)
 
   def __enter__(self) -> 'Progress':
     return self
@@ -155,16 +156,23 @@ class Progress:
   def __exit__(self, *unused_error) -> None:
     self._bar.close()
 
-  def update(self) -> None:
-    """Counts a step."""
-    self._bar.update()
-    self._steps += 1
+  def completed(self, step: int) -> None:
+    """Takes note that the devices have completed a step, and those before it."""
+    if step > self._step:
+      self._bar.update(step - self._step)
+      self._step, self._time = step, time.perf_counter()
 
   def speed(self) -> dict[str, float]:
-    """Returns images/s since the last call, in all and per device, and MFU."""
-    seconds = time.perf_counter() - self._start
-    images = self._steps * self._batch_size / seconds
-    self.reset()
+    """Returns images/s since the last call, in all and per device, and MFU.
+
+    Only of completed steps, from the end of one to the end of another; nothing
+    if there are none since.
+    """
+    steps, seconds = self._step - self._start[0], self._time - self._start[1]
+    self._start = self._step, self._time
+    if not steps:
+      return {}
+    images = steps * self._batch_size / seconds
     speed = {
       'img_sec_train': images,
       'img_sec_core_train': images / jax.device_count(),
@@ -174,9 +182,11 @@ class Progress:
       speed['mfu'] = flops / self._peak_flops
     return speed
 
-  def reset(self) -> None:
-    """Leaves the time until now out of the next speed."""
-    self._start, self._steps = time.perf_counter(), 0
+  def reset(self, step: int) -> None:
+    """Leaves the time until now, by which `step` is completed, out of `speed`."""
+    self.completed(step)
+    self._time = time.perf_counter()
+    self._start = self._step, self._time
 
   def show(self, values: dict[str, float]) -> None:
     """Shows values behind the bar."""

@@ -1,14 +1,18 @@
 """Pictures of numbers, by matplotlib."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
 import io
 import os
 from typing import Any
+import warnings
 
 from jaxtyping import Float
 import numpy as np
 
 from vit_jax import storage
+
+_LONGEST = 28  # Characters of the name of a class.
 
 Line = tuple[Sequence[int | float], Sequence[int | float]]
 
@@ -25,7 +29,8 @@ def _figure(width: int | float, height: int | float) -> Any:
 def save(figure: Any, path: os.PathLike | str) -> None:
   """Writes a figure as a PNG, whole or not at all."""
   buffer = io.BytesIO()
-  figure.savefig(buffer, dpi=150)
+  with _names_are_text(figure):
+    figure.savefig(buffer, dpi=150)
   storage.write_bytes(buffer.getvalue(), storage.as_path(path))
 
 
@@ -35,7 +40,8 @@ def svg(figure: Any) -> str:
 
   buffer = io.StringIO()
   # Text stays text, and the same figure gives the same bytes.
-  with mpl.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'vit_jax'}):
+  settings = {'svg.fonttype': 'none', 'svg.hashsalt': 'vit_jax'}
+  with _names_are_text(figure), mpl.rc_context(settings):
     figure.savefig(
       buffer, format='svg', transparent=True, metadata={'Date': None}
     )
@@ -44,6 +50,29 @@ def svg(figure: Any) -> str:
   # Matplotlib writes black as nothing at all, in text, or as #000000.
   text = text.replace('#000000', 'currentColor')
   return text.replace('<svg ', '<svg fill="currentColor" ', 1)
+
+
+@contextlib.contextmanager
+def _names_are_text(figure: Any) -> Iterator[None]:
+  """Draws names of classes and files as they are: `$` begins no formula."""
+  import matplotlib as mpl
+  from matplotlib import text
+
+  for drawn in figure.findobj(text.Text):
+    drawn.set_parse_math(False)
+  with warnings.catch_warnings(), mpl.rc_context({'text.parse_math': False}):
+    # A letter that the font lacks is drawn as a box.
+    warnings.filterwarnings('ignore', 'Glyph .* missing from font')
+    yield
+
+
+def _label(name: str) -> str:
+  """Returns a name in one line, short enough to leave room for the picture."""
+  text = ''.join(
+    c if c.isprintable() or c.isspace() else '\ufffd' for c in name
+  )
+  line = ' '.join(text.split())
+  return line if len(line) <= _LONGEST else f'{line[: _LONGEST - 1]}…'
 
 
 def curves(
@@ -105,7 +134,7 @@ def pictures(images: Mapping[str, Float[np.ndarray, 'H W 3']]) -> Any:
     axes.axis('off')
   for axes, (name, image) in zip(all_axes, images.items(), strict=False):
     axes.imshow(np.clip(image, 0, 1))
-    axes.set_title(name, fontsize=9)
+    axes.set_title(_label(name), fontsize=9)
   return figure
 
 
@@ -176,8 +205,9 @@ def matrix(
   axes.set_ylabel(y)
   if len(names) <= 40:
     places = range(len(names))
-    axes.set_xticks(places, names, rotation=90)
-    axes.set_yticks(places, names)
+    labels = [_label(name) for name in names]
+    axes.set_xticks(places, labels, rotation=90)
+    axes.set_yticks(places, labels)
   if len(names) <= 12:
     for (i, j), value in np.ndenumerate(shares):
       colour = 'white' if value < 0.6 else '#111111'

@@ -29,9 +29,17 @@ _COLUMNS = ('image', 'rank', 'class', 'probability')
 def predict(
   predictor: predictor_lib.Predictor, names: Sequence[str], *, top_k: int
 ) -> Iterator[Named]:
-  """Yields the name of each image and its most probable classes."""
+  """Yields the name of each image and its most probable classes.
+
+  Raises:
+    errors.UserError: if none can be decoded.
+  """
+  count = 0
   for place, row in predictor.probabilities(names):
     yield names[place], predictor.best(row, top_k)
+    count += 1
+  if not count:
+    raise errors.UserError(f'None of {len(names)} images can be decoded.')
   if predictor.skipped:
     logging.warning('%d images were skipped.', len(predictor.skipped))
 
@@ -43,14 +51,23 @@ def read_labels(path: str, count: int) -> list[str]:
     errors.UserError: if it cannot be read or has not `count` lines.
   """
   try:
-    names = pathlib.Path(path).read_text(encoding='utf-8').splitlines()
+    lines = pathlib.Path(path).read_text(encoding='utf-8').splitlines()
   except (OSError, UnicodeDecodeError) as e:
-    raise errors.UserError(f'--labels={path} cannot be read: {e}.') from e
-  if len(names) != count:
+    raise errors.UserError(f'labels={path} cannot be read: {e}.') from e
+  if len(lines) != count:
     raise errors.UserError(
-      f'--labels={path} has {len(names)} lines, the model {count} classes.'
+      f'labels={path} has {len(lines)} lines, the model {count} classes.'
     )
-  return names
+  return [_label(line) for line in lines]
+
+
+def _label(line: str) -> str:
+  """Returns the name in a line, which `files.write_lines` may have escaped."""
+  try:
+    name = json.loads(line) if line.startswith('"') else line
+  except ValueError:
+    return line
+  return name
 
 
 def show(
@@ -76,7 +93,7 @@ def show(
   writer = csv.writer(sys.stdout)
   if as_csv:
     writer.writerow(_COLUMNS)
-  width = max(map(len, names), default=0)
+  width = max((len(_printable(name)) for name in names), default=0)
   for name, prediction in predictions:
     if as_json:
       rows = [{'class': label, 'probability': p} for label, p in prediction]
@@ -86,7 +103,15 @@ def show(
         writer.writerow((name, rank, label, p))
     else:
       for i, (label, p) in enumerate(prediction):
-        print(f'{"" if i else name:{width}}  {p:7.2%}  {label}')
+        shown = '' if i else _printable(name)
+        print(f'{shown:{width}}  {p:7.2%}  {_printable(label)}')
+
+
+def _printable(name: str) -> str:
+  """Returns a name in one line, which changes no settings of a terminal."""
+  return ''.join(
+    c if c.isprintable() else c.encode('unicode_escape').decode() for c in name
+  )
 
 
 def define_flags() -> None:

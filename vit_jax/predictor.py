@@ -163,19 +163,23 @@ class Predictor:
       errors.UserError: if the model has no such layer or token, or at what is
         missing or no image.
     """
-    rows = [row for _, row in self.iter_features(images, layer, pooling)]
-    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+    function = self._features(layer, pooling)
+    return self._stacked(('features', layer, pooling), function, images)
 
   def iter_features(
     self, images: Any, layer: int | None = None, pooling: str | None = None
   ) -> Iterator[tuple[int, Float32[np.ndarray, '...']]]:
     """Yields a place and features for each image, see `features`."""
+    function = self._features(layer, pooling)
+    return self.outputs(('features', layer, pooling), function, images)
+
+  def _features(
+    self, layer: int | None, pooling: str | None
+  ) -> Callable[..., Array]:
     if layer is None and pooling is None:
       headless = self._module.clone(num_classes=None)
-      function = functools.partial(inference.apply, headless)
-    else:
-      function = capture.features(self._module, layer, pooling)
-    return self.outputs(('features', layer, pooling), function, images)
+      return functools.partial(inference.apply, headless)
+    return capture.features(self._module, layer, pooling)
 
   def attention(self, images: Any) -> Float32[np.ndarray, 'N layers heads L L']:
     """Returns the weights of attention of all layers and heads.
@@ -188,8 +192,7 @@ class Predictor:
         no image.
     """
     function = capture.attention(self._module)
-    rows = [row for _, row in self.outputs('attention', function, images)]
-    return np.stack(rows)
+    return self._stacked('attention', function, images)
 
   def rollout(self, images: Any) -> Float32[np.ndarray, 'N rows columns']:
     """Returns the attention rollout of each patch, see `attention_maps`.
@@ -204,9 +207,18 @@ class Predictor:
       rolled = jax.vmap(attention_maps.rollout)(mean(params, x))
       return attention_maps.patch_map(rolled, self.grid)
 
-    return np.stack(
-      [row for _, row in self.outputs('rollout', function, images)]
-    )
+    return self._stacked('rollout', function, images)
+
+  def _stacked(
+    self, key: Any, function: Callable[..., Array], images: Any
+  ) -> Float32[np.ndarray, 'N ...']:
+    """Returns what `outputs` yields, also of no image."""
+    rows = [row for _, row in self.outputs(key, function, images)]
+    if rows:
+      return np.stack(rows)
+    image = jax.ShapeDtypeStruct((1, *self.weights.image_shape), jnp.float32)
+    shape = jax.eval_shape(function, self._params, image).shape
+    return np.zeros((0, *shape[1:]), np.float32)
 
   @property
   def grid(self) -> tuple[int, int]:

@@ -90,7 +90,7 @@ def best_augreg(model: str, directory: str) -> str:
     raise errors.UserError(
       f'{path} cannot be read ({e.strerror}), which says which {model} is best.'
       f' Give the whole name of a file instead, or its folder with'
-      f' --config.pretrained_dir.'
+      f' config.pretrained_dir.'
     ) from e
   except (KeyError, TypeError, ValueError, csv.Error) as e:
     raise errors.UserError(f'{path} is no index of AugReg: {e!r}.') from e
@@ -115,8 +115,8 @@ def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
     hint = f' Did you mean {near[0]!r}?' if near else ''
     raise errors.UserError(
       f'{path} is missing and no public source of {name!r} is known.{hint} Put the'
-      f' file there, give its path with --config.pretrained=FILE, or train'
-      f' from scratch with --config.pretrained= (empty). python -m'
+      f' file there, give its path with config.pretrained=FILE, or train'
+      f' from scratch with config.pretrained= (empty). python -m'
       f' vit_jax.models_list prints what is known by name.'
     )
   if not entry.sources:
@@ -148,7 +148,7 @@ def download_first(sources: list[str], path: pathlib.Path) -> pathlib.Path:
     f'{path} is missing and could not be downloaded. {" ".join(reasons)} Fetch'
     f' it where there is internet and put it at {path.resolve()}, or give the path'
     f' of a file instead of the name. Training looks in another folder or bucket'
-    f' with --config.pretrained_dir.'
+    f' with config.pretrained_dir.'
   )
 
 

@@ -11,6 +11,7 @@ import base64
 from collections.abc import Mapping, Sequence
 import json
 import pathlib
+import statistics
 from typing import Any
 
 from absl import flags
@@ -34,6 +35,7 @@ from vit_jax import predictor as predictor_lib
 from vit_jax import scores
 from vit_jax import storage
 from vit_jax import weights as weights_lib
+from vit_jax import workdir as workdir_lib
 from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.interop import files
@@ -78,6 +80,7 @@ def write(
     facts=_facts(rows),
     panels=_panels(rows),
     settings=_flat(config),
+    data=_flat(files.read_json(folder / workdir_lib.DATA)),
     environment=_flat(files.read_json(folder / environment.FILE)),
     model=_model(weights),
     **_predictions(weights, source, config['batch_eval']),
@@ -93,10 +96,13 @@ def _title(config: Mapping[str, Any]) -> str:
 
 
 def _facts(rows: Sequence[curves.Row]) -> list[tuple[str, str]]:
-  """Returns what stands at the top: names and last values."""
+  """Returns what stands at the top: last values, and the median of the speed."""
   last = {}
   for row in rows:
     last |= row
+  speeds = [row['img_sec_train'] for row in rows if 'img_sec_train' in row]
+  if speeds:
+    last['img_sec_train'] = statistics.median(speeds)
   shown = {
     'top-1': ('accuracy_test', '{:.2%}'),
     'top-1, averaged': ('accuracy_test_ema', '{:.2%}'),
@@ -104,7 +110,7 @@ def _facts(rows: Sequence[curves.Row]) -> list[tuple[str, str]]:
     'test loss': ('loss_test', '{:.4g}'),
     'training loss': ('train_loss', '{:.4g}'),
     'steps': ('step', '{:,.0f}'),
-    'images/s': ('img_sec_train', '{:,.4g}'),
+    'images/s, median': ('img_sec_train', '{:,.4g}'),
   }
   return [
     (title, how.format(last[name]))
@@ -157,6 +163,7 @@ def _predictions(
   return {
     'summary': scores.summary(p),
     'matrix': _matrix(p, names),
+    'most_classes': _MOST_CLASSES,
     'calibration': plot.svg(_calibration(p)),
     'confused': scores.confused(p, names, most=_WORST_CLASSES),
     'worst_classes': worst[:_WORST_CLASSES],

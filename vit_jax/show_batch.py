@@ -144,7 +144,7 @@ def main(argv: Sequence[str]) -> None:
     storage.write_bytes(data.tobytes(), pathlib.Path(options.output))
   except OSError as e:
     raise errors.UserError(
-      f'--output={options.output} cannot be written: {e.strerror}.'
+      f'output={options.output} cannot be written: {e.strerror}.'
     ) from e
   print(f'{len(images)} images are in {options.output}.')
 

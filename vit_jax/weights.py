@@ -112,7 +112,7 @@ def check_vision(weights: Weights) -> None:
   if weights.image_shape is None:
     raise errors.UserError(
       'These weights do not tell the size of their images: their patches are no'
-      ' square grid. Give it with --image_size=HEIGHT,WIDTH.'
+      ' square grid. Give it with image_size=HEIGHT,WIDTH.'
     )
 
 
@@ -121,7 +121,7 @@ def check_can_predict(weights: Weights) -> None:
   if not weights.class_names:
     raise errors.UserError(
       'These weights have no head: they give features, no classes. Fine-tune'
-      ' them with --config.pretrained.'
+      ' them with config.pretrained.'
     )
   if has_zero_head(weights.params):
     raise errors.UserError(

@@ -14,10 +14,14 @@ import numpy as np
 
 from vit_jax import errors
 from vit_jax import storage
+from vit_jax.data import image_files
 from vit_jax.data import sources
 from vit_jax.interop import files
 
-_LOCK, _DATA = '.lock', 'dataset.json'
+DATA = 'dataset.json'  # What the run was trained and evaluated on.
+
+_LOCK = '.lock'
+_COMPARED = ('images', 'sha256')
 _SAMPLES = 64  # Images whose bytes are looked at.
 
 
@@ -95,11 +99,11 @@ def check_data(
   """
   if jax.process_index():
     return
-  path = storage.as_path(workdir) / _DATA
+  path = storage.as_path(workdir) / DATA
   now = {name: fingerprint(source) for name, source in splits.items()}
   before = files.read_json(path) if resumed else {}
   for name in before.keys() & now.keys():
-    if before[name] != now[name]:
+    if any(before[name].get(key) != now[name][key] for key in _COMPARED):
       raise errors.UserError(
         f'The data of {name} has changed since this run began:'
         f' {before[name]["images"]} images then, {now[name]["images"]} now'
@@ -111,7 +115,9 @@ def check_data(
 
 
 def fingerprint(source: sources.Source) -> dict[str, int | str]:
-  """Returns the number of images, and a hash of classes and of some images.
+  """Returns the number of images, a hash, and how many files are not read.
+
+  The hash is of the classes and of some images.
 
   The first and the last image and others between them are read; in a folder,
   whose order depends on all names, one more file or another name moves them.
@@ -128,4 +134,9 @@ def fingerprint(source: sources.Source) -> dict[str, int | str]:
     image = example['image']
     sha.update(image.tobytes() if isinstance(image, np.ndarray) else image)
     sha.update(repr(example.get('label')).encode())
-  return {'images': len(source), 'sha256': sha.hexdigest()}
+  unread = image_files.count_text(getattr(source, 'unread', {}))
+  return {
+    'images': len(source),
+    'sha256': sha.hexdigest(),
+    'unread': unread,
+  }

@@ -86,7 +86,7 @@ def check(name: str, value: Any, where: str = 'config.') -> None:
   if name not in RANGES or (value is None and name in _MAY_BE_NONE):
     return
   if value is None:
-    raise errors.UserError(f'{where}{name} must be set: --config.{name}=...')
+    raise errors.UserError(f'{where}{name} must be set: config.{name}=...')
   check_range(f'{where}{name}', value, *RANGES[name])
 
 

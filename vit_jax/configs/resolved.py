@@ -64,7 +64,7 @@ def with_defaults(
     if known.get('pp.crop') is None:
       raise errors.UserError(
         'config.pp.crop must be set to the size of the input in pixels,'
-        ' --config.pp.crop=224 or (height,width): no weights tell it.'
+        ' config.pp.crop=224 or (height,width): no weights tell it.'
       )
     config.pp.crop = known['pp.crop']
   for name in defaults:

@@ -76,7 +76,7 @@ def _validate_stages(config: ml_collections.ConfigDict) -> None:
       choices.check(name, stage[name], where)
     if stage.total_steps is None and stage.total_epochs is None:
       raise errors.UserError(
-        f'{where}total_steps must be set: --config.total_steps=...'
+        f'{where}total_steps must be set: config.total_steps=...'
       )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from vit_jax import errors
 from vit_jax.data import folder
+from vit_jax.data import image_files
 from vit_jax.data import pipeline
 from vit_jax.data import splits as splits_lib
 from vit_jax.data import text
@@ -36,7 +37,7 @@ class CaptionSource:
   def __getitem__(self, index: int) -> dict[str, Any]:
     path, captions = self._pairs[index]
     return {
-      'image': folder.read_bytes(path),
+      'image': image_files.read_bytes(path),
       'captions': captions,
       'name': path,
     }
@@ -175,8 +176,8 @@ def _read(path: pathlib.Path) -> Captions:
 
 
 def _check_image(path: str) -> None:
-  if not path.lower().endswith(folder.IMAGE_SUFFIXES):
-    suffixes = ', '.join(folder.IMAGE_SUFFIXES)
+  if not image_files.is_read(path):
+    suffixes = ', '.join(image_files.SUFFIXES)
     raise ValueError(
       f'{path} is no image by its name, which ends in {suffixes}'
     )

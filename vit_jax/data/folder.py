@@ -1,56 +1,55 @@
 """Image files in folders, `{split}/{class}/{image}`."""
 
-from collections.abc import Sequence
+import collections
+from collections.abc import Collection, Mapping, Sequence
 import hashlib
 import os
 import pathlib
 import re
+import types
 from typing import Any
+import unicodedata
 
 from absl import logging
 import numpy as np
 
 from vit_jax import errors
+from vit_jax.data import image_files
 from vit_jax.data import splits as splits_lib
 
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.webp', '.bmp')
 VALIDATION_NAMES = ('val', 'valid', 'validation')
 
 
 class FileSource:
-  """Image files and their labels."""
+  """Image files and their labels.
+
+  Attributes:
+    class_names: in the order of the labels.
+    unread: how many other files lie beside them, by suffix.
+  """
 
   image_shape = None
 
   def __init__(
-    self, files: Sequence[tuple[str, int]], class_names: Sequence[str]
+    self,
+    files: Sequence[tuple[str, int]],
+    class_names: Sequence[str],
+    unread: Mapping[str, int] = types.MappingProxyType({}),
   ):
     self._files = files
     self.class_names = list(class_names)
+    self.unread = dict(unread)
 
   def __len__(self) -> int:
     return len(self._files)
 
   def __getitem__(self, index: int) -> dict[str, Any]:
     path, label = self._files[index]
-    return {'image': read_bytes(path), 'label': label, 'name': path}
+    return {'image': image_files.read_bytes(path), 'label': label, 'name': path}
 
   def labels(self) -> np.ndarray:
     """Returns those of all images, int [N]."""
     return np.array([label for _, label in self._files], int)
-
-
-def read_bytes(path: str) -> bytes:
-  """Reads a file by few system calls: threads wait for each other at each."""
-  descriptor = os.open(path, os.O_RDONLY)
-  try:
-    size = os.fstat(descriptor).st_size
-    data = os.read(descriptor, size)
-    while len(data) < size and (more := os.read(descriptor, size - len(data))):
-      data += more  # File systems on a network may give it in parts.
-    return data
-  finally:
-    os.close(descriptor)
 
 
 def open_folder(root: pathlib.Path, split: str) -> FileSource:
@@ -61,35 +60,86 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
       there is no such split.
   """
   splits = {
-    folder.name: _class_folders(folder)
-    for folder in sorted(root.iterdir())
-    if folder.is_dir() and not folder.name.startswith('.')
+    path.name: _find_classes(path, root)
+    for path in sorted(root.iterdir())
+    if path.is_dir() and path.name[0] != '.' and not path.samefile(root)
   }
   splits = {name: classes for name, classes in splits.items() if classes}
   if not splits:
-    raise errors.UserError(
-      f'{root} has no images. It must look like train/<class>/<image> and'
-      f' test/<class>/<image>, images being {", ".join(IMAGE_SUFFIXES)}.'
-    )
+    raise errors.UserError(f'{root} has {_what_is_wrong(root)}')
   splits, split = with_test(splits, split)
-  class_names = sorted(set().union(*splits.values()))
-  for name, classes in splits.items():
-    missing = sorted(set(class_names) - set(classes))
-    if missing:
-      raise errors.UserError(
-        f'{root / name} has no images of {len(missing)} of'
-        f' {len(class_names)} classes: {", ".join(missing[:5])}. Each split'
-        f' needs a folder with images for each class.'
-      )
-  labels = {name: i for i, name in enumerate(class_names)}
-  files = {
-    name: _shuffled([(f, labels[c]) for c in classes for f in classes[c]], root)
+  sizes = {
+    name: sum(len(found.images) for found in classes.values())
     for name, classes in splits.items()
   }
-  sizes = {name: len(x) for name, x in files.items()}
   parts = splits_lib.parse_split(split, sizes, str(root))
-  chosen = [file for n, a, b in parts for file in files[n][a:b]]
-  return FileSource(chosen, class_names)
+  _check_classes(splits, root)
+  class_names = sorted(set().union(*splits.values()))
+  labels = {name: i for i, name in enumerate(class_names)}
+  files, unread = {}, collections.Counter()
+  for name in {name for name, _, _ in parts}:
+    files[name] = _shuffled(
+      [
+        (f, labels[c])
+        for c, found in splits[name].items()
+        for f in found.images
+      ],
+      root,
+    )
+    for found in splits[name].values():
+      unread += found.unread
+  image_files.warn_of_unread(unread, f'{root}, {split}')
+  chosen = [file for name, a, b in parts for file in files[name][a:b]]
+  return FileSource(chosen, class_names, unread)
+
+
+def _what_is_wrong(root: pathlib.Path) -> str:
+  """Returns what a folder without splits has, and what to do."""
+  found = image_files.find(root)
+  layout = (
+    f'It must look like train/<class>/<image> and test/<class>/<image>, images'
+    f' being {", ".join(image_files.SUFFIXES)}.'
+  )
+  if not found.images:
+    rest = image_files.count_text(found.unread)
+    return f'no images{f", but {rest}" if rest else ""}. {layout}'
+  folders = sorted(
+    {os.path.relpath(x, root).split(os.sep)[0] for x in found.images}
+    - {os.path.basename(x) for x in found.images}
+  )
+  where = f' in {", ".join(folders[:3])}' if folders else ''
+  return (
+    f'{len(found.images)} images{where}{", ..." if len(folders) > 3 else ""},'
+    f' but no splits. {layout} To split one set of classes, move their folders'
+    f' to {root}/train and set {splits_lib.SPLIT_EXAMPLE}.'
+  )
+
+
+def _check_classes(
+  splits: Mapping[str, Collection[str]], root: pathlib.Path
+) -> None:
+  """Raises `errors.UserError` unless all splits have the same classes."""
+  # Without a training split, no split says which classes there are.
+  known = set(splits.get('train') or set().union(*splits.values()))
+  for name, classes in splits.items():
+    missing, extra = sorted(known - set(classes)), sorted(set(classes) - known)
+    if extra:
+      raise errors.UserError(
+        f'{root / name} has {_some(extra)} that {root / "train"} lacks or has no'
+        f' images of: a model knows the classes it is trained on. Add such'
+        f' images to train, or move the folder out of {name}.'
+      )
+    if missing:
+      raise errors.UserError(
+        f'{root / name} has no images of {_some(missing)} of the {len(known)} in'
+        f' the data set. Each split needs a folder with images for each class.'
+      )
+
+
+def _some(names: Sequence[str]) -> str:
+  """Returns '7 classes (a, b, c, d, e, ...)'."""
+  text = ', '.join(names[:5]) + (', ...' if len(names) > 5 else '')
+  return f'{len(names)} {"class" if len(names) == 1 else "classes"} ({text})'
 
 
 def with_test(splits: dict[str, Any], split: str) -> tuple[dict[str, Any], str]:
@@ -103,30 +153,56 @@ def with_test(splits: dict[str, Any], split: str) -> tuple[dict[str, Any], str]:
   return {names.get(name, name): x for name, x in splits.items()}, split
 
 
-def _class_folders(folder: pathlib.Path) -> dict[str, list[str]]:
-  """Returns {class: files}, those of nested folders included."""
-  classes, empty = {}, []
-  for entry in os.scandir(folder):
-    if not entry.is_dir() or entry.name.startswith('.'):
+def _find_classes(
+  folder: pathlib.Path, root: pathlib.Path
+) -> dict[str, image_files.Found]:
+  """Returns what each class has, in nested folders too, by its name.
+
+  Raises:
+    errors.UserError: if all images of a class are of formats that are not read.
+  """
+  classes, empty, loose = {}, {}, []
+  for entry in sorted(folder.iterdir()):
+    if entry.name.startswith('.'):
       continue
-    if files := image_files(entry.path):
-      classes[entry.name] = files
+    if not entry.is_dir():
+      loose += [entry.name] if image_files.is_read(entry.name) else []
+      continue
+    found, name = image_files.find(root, folder, entry), class_name(entry.name)
+    if not found.images:
+      empty[entry] = found
+    elif name in classes:  # In both Unicode forms.
+      classes[name].add(found)
     else:
-      empty.append(entry.path)
+      classes[name] = found
+  for path, found in empty.items():
+    if found.has_unread_images:
+      raise errors.UserError(
+        f'{path} has no images that can be read, but'
+        f' {image_files.count_text(found.unread)}: convert them to one of'
+        f' {", ".join(image_files.SUFFIXES)}, or move the folder away.'
+      )
   if classes and empty:
-    text = ', '.join(sorted(empty)[:5])
+    text = ', '.join(str(path) for path in list(empty)[:5])
     logging.warning('Folders without images are no classes: %s.', text)
+  if classes and loose:
+    logging.warning(
+      '%s: %d images are in no class folder and are left out, such as %s.',
+      folder,
+      len(loose),
+      loose[0],
+    )
   return classes
 
 
-def image_files(folder: str) -> list[str]:
-  """Returns the image files in a folder and those below it, sorted."""
-  return sorted(
-    os.path.join(parent, name)
-    for parent, _, names in os.walk(folder, followlinks=True)
-    for name in names
-    if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith('.')
-  )
+def class_name(name: str) -> str:
+  r"""Returns the name of a class as text that compares equal on every machine.
+
+  macOS writes accents as characters of their own (NFD), others do not (NFC).
+  Bytes of a folder's name that are not UTF-8 become `\xe9`.
+  """
+  data = name.encode(errors='surrogateescape')
+  return unicodedata.normalize('NFC', data.decode(errors='backslashreplace'))
 
 
 def _shuffled(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import functools
 import glob
+import io
 import os
 import sys
 from typing import Any
@@ -12,11 +13,14 @@ import numpy as np
 
 from vit_jax import download
 from vit_jax import errors
-from vit_jax.data import folder
+from vit_jax.data import image_files
 
 STDIN = '-'
 
 _MAX_BYTES = 1 << 28  # Of an image that comes from elsewhere.
+
+_PNG_MODES = ('1', 'L', 'LA', 'P', 'RGB', 'RGBA')  # That PNG has too.
+_ORIENTATION = 0x0112  # EXIF tag.
 
 
 def find(arguments: Sequence[str]) -> list[str]:
@@ -37,7 +41,7 @@ def find(arguments: Sequence[str]) -> list[str]:
     if argument == STDIN or download.is_url(argument):
       found = [argument]
     elif os.path.isdir(argument):
-      found = folder.image_files(argument)
+      found = _in_folder(argument)
     elif os.path.exists(argument):  # Brackets may be part of a name.
       found = [argument]
     else:
@@ -46,13 +50,23 @@ def find(arguments: Sequence[str]) -> list[str]:
       )
     if not found:
       raise errors.UserError(
-        f'{argument} has no images ({", ".join(folder.IMAGE_SUFFIXES)}).'
-        if os.path.isdir(argument)
-        else f'{argument} cannot be read: there is no such file, folder or'
+        f'{argument} cannot be read: there is no such file, folder or'
         f' pattern of files.'
       )
     names += found
   return names
+
+
+def _in_folder(folder: str) -> list[str]:
+  found = image_files.find(folder)
+  if not found.images:
+    rest = image_files.count_text(found.unread)
+    raise errors.UserError(
+      f'{folder} has no images ({", ".join(image_files.SUFFIXES)})'
+      f'{f", but {rest}" if rest else ""}.'
+    )
+  image_files.warn_of_unread(found.unread, folder)
+  return found.images
 
 
 class InputSource:
@@ -79,7 +93,10 @@ class InputSource:
       name = os.fspath(image)
       return {'image': read(name), 'label': 0, 'name': name}
     name = f'image {index}'
-    image = _as_array(image, self._channels, name)
+    if hasattr(image, 'getexif'):
+      image = _as_png(image, name)
+    else:
+      image = _as_array(image, self._channels, name)
     return {'image': image, 'label': 0, 'name': name}
 
 
@@ -94,7 +111,7 @@ def read(name: str) -> bytes:
     return _read_stdin()
   if download.is_url(name):
     return download.read(name, _MAX_BYTES)
-  return folder.read_bytes(name)
+  return image_files.read_bytes(name)
 
 
 @functools.cache
@@ -103,10 +120,42 @@ def _read_stdin() -> bytes:
   return sys.stdin.buffer.read(_MAX_BYTES)
 
 
+def _as_png(picture: Any, name: str) -> bytes:
+  """Returns a picture of Pillow as a file, which becomes pixels as all files do.
+
+  Raises:
+    errors.UserError: if its mode cannot be converted.
+  """
+  if picture.mode in ('I', 'F'):
+    raise errors.UserError(
+      f'{name} has the mode {picture.mode} of Pillow, whose values have no fixed'
+      f' range. Give a picture of mode L, RGB or I;16, or an array of uint8.'
+    )
+  try:
+    # Pictures that Pillow made, as by turning one, only inherit this tag.
+    exif = picture.getexif() if picture.format else {}
+    if picture.mode.startswith('I;16'):
+      picture = picture.convert('I').convert('I;16')
+    elif picture.mode not in _PNG_MODES:
+      picture = picture.convert('LA' if picture.mode == 'La' else 'RGB')
+    file = io.BytesIO()
+    picture.save(
+      file,
+      'PNG',
+      compress_level=0,
+      exif=exif if exif.get(_ORIENTATION, 1) != 1 else None,
+      icc_profile=None,
+      transparency=None,
+    )
+  except (OSError, SyntaxError, ValueError) as e:
+    raise errors.UserError(
+      f'{name}, of mode {picture.mode} of Pillow, cannot be converted: {e}.'
+    ) from e
+  return file.getvalue()
+
+
 def _as_array(image: Any, channels: int, name: str) -> np.ndarray:
   """Returns uint8 [H, W, channels]; transparency is left out."""
-  if hasattr(image, 'convert'):  # Pillow's, of whichever mode.
-    image = image.convert('L' if channels == 1 else 'RGB')
   array = np.asarray(image)
   if array.ndim == 2:
     array = array[..., None]
@@ -121,6 +170,7 @@ def _as_array(image: Any, channels: int, name: str) -> np.ndarray:
   if have == 1 and channels == 3:
     return array.repeat(3, axis=-1)
   if have == 3 and channels == 1:
+    array = np.ascontiguousarray(array)
     return cv2.cvtColor(array, cv2.COLOR_RGB2GRAY)[..., None]
   if have != channels:
     raise errors.UserError(

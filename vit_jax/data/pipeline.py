@@ -109,25 +109,38 @@ class Decoded:
         image = transforms.decode(
           image, channels=self.num_channels, exif=self.exif
         )
+      elif image.dtype != np.uint8:
+        raise ValueError(f'its pixels are {image.dtype}, must be uint8')
     except (OSError, ValueError) as e:
       name = getattr(e, 'filename', None) or name
       if self.on_bad_image == 'raise':
-        reason = f'cannot be decoded: {str(e).rstrip(".")}. Mend or delete it'
-        if getattr(e, 'strerror', None):
-          reason = f'cannot be read: {e.strerror}. Put it back'
-        raise errors.UserError(
-          f'{name} {reason}, or leave such files out with --on_bad_image=skip, in training with'
-          f' --config.on_bad_image=skip.'
-        ) from e
+        raise errors.UserError(_what_is_wrong(name, e)) from e
       if name not in self.skipped:
         self.skipped.add(name)
-        logging.warning('Skipped %s: %s', name, e)
+        logging.warning(
+          'Skipped %s: %s', name, getattr(e, 'strerror', None) or e
+        )
       return None
     return {
       'image': image,
       'mask': np.bool_(True),
       **self._target(example),
     }
+
+
+def _what_is_wrong(name: str, error: Exception) -> str:
+  """Returns what a user reads of an image that cannot be used."""
+  leave_out = 'or leave such images out with on_bad_image=skip'
+  if isinstance(error, errors.UserError):  # It says what to do.
+    return str(error)
+  if isinstance(error, FileNotFoundError):
+    return f'There is no image {name}: put it back, {leave_out}.'
+  if isinstance(error, OSError):
+    return f'{name} cannot be read: {error.strerror}. Allow it, {leave_out}.'
+  reason = str(error).rstrip('.')
+  return (
+    f'{name} cannot be decoded: {reason}. Repair or delete it, {leave_out}.'
+  )
 
 
 @functools.cache  # Once a process.

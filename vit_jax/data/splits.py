@@ -4,6 +4,9 @@ import tensorflow_datasets as tfds
 
 from vit_jax import errors
 
+# How to evaluate on a part of the training images.
+SPLIT_EXAMPLE = "config.pp.train='train[:90%]' config.pp.test='train[90%:]'"
+
 
 def parse_split(
   split: str, sizes: dict[str, int], dataset: str
@@ -26,8 +29,7 @@ def parse_split(
       f'Split {split!r} of {dataset} cannot be read. There are'
       f' {", ".join(f"{k} ({n} images)" for k, n in sizes.items())}; slices'
       f" look like 'train[:98%]' or 'train[100:200]+test'. Without test images,"
-      f" take some of training: --config.pp.train='train[:90%]'"
-      f" --config.pp.test='train[90%:]'."
+      f' take some of training: {SPLIT_EXAMPLE}.'
     ) from e
   ranges = [
     (p.splitname, p.from_ or 0, sizes[p.splitname] if p.to is None else p.to)

@@ -55,5 +55,5 @@ def stand_in(
     return sources.get_source(dataset, split, data_dir=data_dir)
   except errors.UserError as e:
     raise errors.UserError(
-      f'config.dataset is {dataset!r}, which is not here: give --num_classes=N.'
+      f'config.dataset is {dataset!r}, which is not here: give num_classes=N.'
     ) from e

@@ -27,6 +27,7 @@ class Subset:
     self.how = '; '.join([*before, how])
     self.class_names: Sequence[str] = source.class_names
     self.image_shape = source.image_shape
+    self.unread = getattr(source, 'unread', {})
 
   def __len__(self) -> int:
     return len(self._indices)

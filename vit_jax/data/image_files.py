@@ -1,0 +1,120 @@
+"""Image files: which suffixes are read, and what else lies in a folder."""
+
+import collections
+from collections.abc import Iterator, Mapping
+import dataclasses
+import os
+import pathlib
+
+from absl import logging
+
+from vit_jax import errors
+
+SUFFIXES = ('.jpg', '.jpeg', '.png', '.webp', '.bmp')
+
+# Images too, but of formats that are not read.
+_UNREAD = (
+  '.tif', '.tiff', '.gif', '.jfif', '.heic', '.heif', '.avif', '.jxl', '.jp2',
+  '.ppm', '.pgm', '.pbm', '.pnm', '.dcm', '.dng', '.raw', '.cr2', '.nef', '.arw',
+)  # fmt: skip
+
+
+@dataclasses.dataclass
+class Found:
+  """What is in a folder.
+
+  Attributes:
+    images: paths of the images, sorted.
+    unread: how many other files there are, by suffix.
+  """
+
+  images: list[str]
+  unread: collections.Counter[str]
+
+  def add(self, other: 'Found') -> None:
+    """Takes what is in another folder too."""
+    self.images = sorted({*self.images, *other.images})
+    self.unread += other.unread
+
+  @property
+  def has_unread_images(self) -> bool:
+    """Whether some files are images of formats that are not read."""
+    return not self.unread.keys().isdisjoint(_UNREAD)
+
+
+def is_read(name: str) -> bool:
+  """Whether a file is read as an image, by the suffix of its name."""
+  return name.lower().endswith(SUFFIXES)
+
+
+def find(*folders: os.PathLike | str) -> Found:
+  """Finds the images in the last folder and below it; hidden files are left out.
+
+  Args:
+    *folders: those that the last one lies in come first: a link to one of them
+      is not followed, as it would find the same images without end.
+  """
+  images, unread = [], collections.Counter()
+  for path in _walk(os.fspath(folders[-1]), {_id(x) for x in folders[:-1]}):
+    if is_read(path):
+      images.append(path)
+    else:
+      unread[pathlib.PurePath(path).suffix.lower() or 'no suffix'] += 1
+  return Found(sorted(images), unread)
+
+
+def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[str]:
+  """Yields the files of each folder once, however many links lead to it."""
+  if (identity := _id(folder)) in seen:
+    return
+  seen.add(identity)
+  try:
+    # Folders before links to them, whatever their order on the disk.
+    entries = sorted(os.scandir(folder), key=lambda x: (x.is_symlink(), x.name))
+  except OSError as e:
+    raise errors.UserError(f'{folder} cannot be read: {e.strerror}.') from e
+  for entry in entries:
+    if entry.name.startswith('.'):
+      continue
+    if entry.is_dir():
+      yield from _walk(entry.path, seen)
+    else:
+      yield entry.path
+
+
+def _id(folder: os.PathLike | str) -> tuple[int, int]:
+  status = os.stat(folder)
+  return status.st_dev, status.st_ino
+
+
+def count_text(unread: Mapping[str, int]) -> str:
+  """Returns '51 .tif, 2 .txt'."""
+  rows = sorted(unread.items(), key=lambda row: (-row[1], row[0]))
+  return ', '.join(f'{count:,} {suffix}' for suffix, count in rows)
+
+
+def warn_of_unread(
+  unread: Mapping[str, int], folder: os.PathLike | str
+) -> None:
+  """Logs how many files are left out, by suffix, if there are any."""
+  if unread:
+    logging.warning(
+      '%s: %d files are not read, %s: images must be %s.',
+      folder,
+      sum(unread.values()),
+      count_text(unread),
+      ', '.join(SUFFIXES),
+    )
+
+
+def read_bytes(path: str) -> bytes:
+  """Reads a file by few system calls: threads wait for each other at each."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    size = os.fstat(descriptor).st_size
+    data = os.read(descriptor, size)
+    while len(data) < size and (more := os.read(descriptor, size - len(data))):
+      data += more  # File systems on a network may give it in parts.
+    return data
+  finally:
+    os.close(descriptor)
