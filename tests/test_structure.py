@@ -12,7 +12,8 @@ PACKAGE = REPOSITORY / 'vit_jax'
 # Each may import what stands in the lines above its own, see README.
 LEVELS = (
   ('vit_jax',),
-  ('errors', 'command'),
+  ('errors', 'exits'),
+  ('command',),
   (
     'configs.models',
     'configs.arguments',

@@ -8,17 +8,17 @@ import re
 import sys
 import traceback
 from typing import Any
-import warnings
 
 from absl import app
 from absl import flags
 from absl import logging
+import jax
 
 from vit_jax import compilation_cache
 from vit_jax import errors
+from vit_jax import exits
 
-# As shells have it: 128 and the number of the signal.
-_INTERRUPTED, _BROKEN_PIPE = 130, 141
+_BROKEN_PIPE = 141  # As shells have it: 128 and the number of the signal.
 
 
 def run(main: Callable[[Sequence[str]], None]) -> None:
@@ -33,16 +33,18 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       main(argv)
     except errors.UserError as e:
       logging.debug('Details:', exc_info=True)
-      # Orbax leaves some where it fails; Python would tell after our line.
-      warnings.filterwarnings('ignore', 'coroutine .*', RuntimeWarning)
-      sys.exit(f'{program()}: {e}')
+      exits.write_last_line(str(e))
+      sys.exit(1)
     except BrokenPipeError:  # `| head` has had enough, and wants no complaint.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
       sys.exit(_BROKEN_PIPE)
     except KeyboardInterrupt:
-      print(f'{program()}: interrupted.', file=sys.stderr)
-      sys.exit(_INTERRUPTED)
+      if not jax.distributed.is_initialized():
+        exits.leave_interrupted()
+      exits.write_last_line('interrupted.')
+      sys.exit(exits.INTERRUPTED)  # Where all end together, none leaves early.
 
+  exits.on_interrupt()
   compilation_cache.enable()
   sys.excepthook = sys.unraisablehook = _report
   # Python's tracker frees the memory that workers share, and would warn of that
@@ -96,11 +98,6 @@ def image_size() -> tuple[int, int] | None:
   return int(size[0]), int(size[1])
 
 
-def program() -> str:
-  """Returns the name of the command line, as messages start with it."""
-  return f'vit_jax.{pathlib.Path(sys.argv[0]).stem}'
-
-
 # What ml_collections and run files raise at names and values they refuse.
 REFUSALS = (
   AttributeError,
@@ -129,7 +126,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
       r'\1 must be given.',
       reason,
     )
-  sys.exit(f'{program()}: {reason}'.replace('\n', ' '))
+  sys.exit(f'{exits.program()}: {reason}'.replace('\n', ' '))
 
 
 _PARSING = 'Error whilst parsing config file'  # And a trace, by ml_collections.

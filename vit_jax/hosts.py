@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import os
 import secrets
-import sys
 import time
 from typing import NoReturn
 
@@ -13,8 +12,8 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
-from vit_jax import cli
 from vit_jax import errors
+from vit_jax import exits
 from vit_jax import storage
 
 # Set for each task of several: by JAX's users, and by srun and Open MPI.
@@ -147,8 +146,8 @@ def _leave(line: str) -> NoReturn:
   gone, or wait for this one.
   """
   logging.debug('Details:', exc_info=True)
-  print(f'{cli.program()}: {line}', file=sys.stderr, flush=True)
-  sys.stdout.flush()
+  exits.kill_workers()
+  exits.write_last_line(line)
   if jax.process_index() == 0:
     time.sleep(_GRACE_SECONDS)
   os._exit(1)
