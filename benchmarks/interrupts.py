@@ -8,8 +8,8 @@ with exit code 130 and one line, without a trace, and leave no process; if it ha
 step, it has to have saved the last one, and the next run goes on from there.
 """
 
-from collections.abc import Sequence
 import collections
+from collections.abc import Sequence
 import contextlib
 import json
 import os

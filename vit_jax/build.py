@@ -158,7 +158,7 @@ def eval_batches(
   """Yields the test split, each host its part of every batch.
 
   Raises:
-    preemption.Requested: if the run is to stop.
+    preemption.StopRequestedError: if the run is to stop.
   """
   parts = pipeline.eval_batches(
     data.test,

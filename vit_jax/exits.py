@@ -9,6 +9,7 @@ there before the other imports.
 """
 
 from collections.abc import Callable
+import contextlib
 import multiprocessing
 import os
 import pathlib
@@ -59,10 +60,8 @@ def kill_workers() -> None:
 
 def _flush() -> None:
   for stream in (sys.stdout, sys.stderr):
-    try:
+    with contextlib.suppress(OSError, ValueError):  # A closed pipe.
       stream.flush()
-    except (OSError, ValueError):  # A closed pipe.
-      pass
 
 
 def on_interrupt() -> None:

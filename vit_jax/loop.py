@@ -58,9 +58,9 @@ class Reports:
     values = {k: float(v) for k, v in metrics.items()}
     if not np.all(np.isfinite(list(values.values()))):
       raise errors.UserError(
-        f'Training diverged: at step {step} {values}. The last good checkpoint'
-        f' is of step {self._saver.latest_step}. Try a lower config.base_lr,'
-        f' more config.warmup_steps or a smaller config.grad_norm_clip.'
+        f'Training diverged: at step {step} {values}. {self._saver.newest()}'
+        f' Try a lower config.base_lr, more config.warmup_steps or a smaller'
+        f' config.grad_norm_clip.'
       )
     return values
 
@@ -148,22 +148,28 @@ def run(
       if save or stop:
         reports.flush()
         reports.check_finite(step, metrics)
-        parts.writer.sync()
-        parts.saver.save(state, new_metrics)
-        parts.progress.reset()
+        _save(parts, state, new_metrics)
       if stop:
         preempted.stop(step)
     reports.flush()
     if preempted.received:  # After the last question.
-      parts.saver.save(state)
+      _save(parts, state, None)
   return state, test_metrics
+
+
+def _save(
+  parts: Parts, state: state_lib.TrainState, metrics: Metrics | None
+) -> None:
+  parts.writer.sync()
+  parts.saver.save(state, metrics)
+  parts.progress.reset()
 
 
 def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics | None:
   """Returns the test metrics; None if the run is to stop instead."""
   try:
     return evaluation.of_state(parts.eval_fn, state)
-  except preemption.Requested:
+  except preemption.StopRequestedError:
     return None
 
 

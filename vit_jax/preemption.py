@@ -14,7 +14,7 @@ from vit_jax import exits
 _current: 'Preemption | None' = None
 
 
-class Requested(Exception):
+class StopRequestedError(Exception):
   """The run is to stop, amid an evaluation."""
 
 
@@ -100,7 +100,7 @@ def check() -> None:
   alone.
 
   Raises:
-    Requested: if the run of this process is to stop.
+    StopRequestedError: if the run of this process is to stop.
   """
   if _current and _current.received:
-    raise Requested
+    raise StopRequestedError
