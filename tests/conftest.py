@@ -172,14 +172,23 @@ def rows(workdir):
   return [json.loads(line) for line in lines]
 
 
+def wait_for(condition, goes_on=lambda: True):
+  """Waits for something true, while `goes_on()`; returns it."""
+  end = time.monotonic() + HANG_SECONDS
+  while not (result := condition()):
+    if not goes_on() or time.monotonic() > end:
+      pytest.fail('What is waited for did not come.')
+    time.sleep(0.01)
+  return result
+
+
 def wait_for_step(process, workdir, step):
   """Waits until a run, which must not end by itself, has written `step`."""
   path = workdir / 'metrics.jsonl'
-  while process.poll() is None:
-    if path.exists() and f'"step": {step},' in path.read_text():
-      return
-    time.sleep(0.01)
-  pytest.fail('The run ended early.')
+  wait_for(
+    lambda: path.exists() and f'"step": {step},' in path.read_text(),
+    lambda: process.poll() is None,
+  )
 
 
 @pytest.fixture

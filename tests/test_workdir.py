@@ -159,7 +159,9 @@ def test_a_full_disk_and_one_that_cannot_be_written(image_folder, small_disk):
 
 
 def test_a_disk_with_room_for_no_checkpoint(small_disk):
-  state = state_lib.TrainState(np.array(3), {'w': np.zeros(2**20)}, ())
+  state = state_lib.TrainState(
+    np.array(3), {'w': np.random.default_rng(0).normal(size=2**19)}, ()
+  )
   message = 'No space left on device. There is no whole checkpoint yet. Make'
   with (
     pytest.raises(errors.UserError, match=message),
