@@ -157,7 +157,7 @@ def is_good(row: dict) -> bool:
     and not row['trace']
     and row['last_line'] == 'vit_jax.main: interrupted.'
     and row['newest'] == row['saved']
-    and (not row['steps'] or row['saved'] >= row['steps'])
+    and (row['saved'] or 0) >= row['steps']
   )
 
 

@@ -66,6 +66,32 @@ def test_ctrl_c_ends_a_command_that_is_not_in_python():
   assert result.stderr == 'vit_jax.-c: interrupted.\n'
 
 
+@pytest.mark.skipif(sys.platform != 'linux', reason='needs /proc')
+def test_a_worker_that_is_being_started_says_nothing():
+  """It reads what it is to do, which is more than a pipe holds."""
+  result = run_code("""
+    import multiprocessing, pathlib, threading
+    from vit_jax import exits
+
+    def is_starting():
+      files = pathlib.Path('/proc/self/task').glob('*/children')
+      pids = [pid for file in files for pid in file.read_text().split()]
+      names = [pathlib.Path(f'/proc/{pid}/cmdline') for pid in pids]
+      return any(b'spawn_main' in name.read_bytes() for name in names)
+
+    context = multiprocessing.get_context('spawn')
+    process = context.Process(target=len, args=(bytes(10**7),))
+    threading.Thread(target=process.start, daemon=True).start()
+    while not is_starting():
+      pass
+    exits.leave('ended.', 3)
+  """)
+  assert result.returncode == 3
+  assert [x for x in result.stderr.splitlines() if 'tracker' not in x] == [
+    'vit_jax.-c: ended.'
+  ]
+
+
 def test_ctrl_c_that_is_ignored_stays_so():
   result = run_code("""
     import os, signal

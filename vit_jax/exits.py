@@ -40,12 +40,11 @@ def write_last_line(line: str) -> None:
   flush = threading.Thread(target=_flush, daemon=True)
   flush.start()
   flush.join(1)
-  terminal = os.dup(2)
-  nowhere = os.open(os.devnull, os.O_WRONLY)
-  os.dup2(nowhere, 2)
-  start = '\n' if os.isatty(terminal) else ''  # Behind ^C or a progress bar.
-  text = f'{start}{program()}: {line}\n'
-  os.write(terminal, text.encode(errors='backslashreplace'))
+  text = f'{program()}: {line}\n'
+  with contextlib.suppress(OSError):  # Where stderr is closed.
+    stderr = os.dup(2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    os.write(stderr, text.encode(errors='backslashreplace'))
 
 
 def kill_workers() -> None:
@@ -56,6 +55,12 @@ def kill_workers() -> None:
   """
   for child in multiprocessing.active_children():
     child.kill()
+  # One that is being started is not among them, and would say that it is cut off.
+  with contextlib.suppress(OSError):
+    for children in pathlib.Path('/proc/self/task').glob('*/children'):
+      for pid in children.read_text().split():
+        if b'spawn_main' in pathlib.Path(f'/proc/{pid}/cmdline').read_bytes():
+          os.kill(int(pid), signal.SIGKILL)
 
 
 def _flush() -> None:
@@ -102,6 +107,8 @@ def _interrupted(*unused: Any) -> None:
 def leave(line: str, code: int) -> NoReturn:
   """Ends this process with a last line; waits for no thread and no process."""
   kill_workers()
+  if os.isatty(2):
+    os.write(2, b'\n')  # After ^C or a progress bar.
   write_last_line(line)
   os._exit(code)
 
