@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -27,6 +28,9 @@ _XLA_FLAGS = '--xla_backend_optimization_level=0'
 if jax.__version_info__ < (0, 11):  # Later, XLA does not know this flag.
   _XLA_FLAGS += ' --xla_cpu_use_fusion_emitters=false'
 os.environ['XLA_FLAGS'] = _XLA_FLAGS
+
+# Who starts tests in the background may have Ctrl-C ignored, as would what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Annotations such as Float[Array, 'B L D'] become checks of every call.
 jaxtyping.install_import_hook('vit_jax', 'beartype.beartype')
@@ -59,6 +63,10 @@ if 'PYTEST_XDIST_WORKER' not in os.environ:
   os.environ['XDG_CACHE_HOME'] = _CACHE.name
 
 
+# No test waits so long, however busy the machine is; one that does hangs.
+HANG_SECONDS = 1800
+
+
 def start(*args: str, devices: int = 1, **environment: str) -> subprocess.Popen:
   """Starts `python -m args...` in the repository, with so many CPU devices.
 
@@ -88,6 +96,7 @@ def start_command(
     args,
     cwd=REPOSITORY,
     env={k: v for k, v in variables.items() if v is not None},
+    start_new_session=True,  # So that signals may go to all of it, workers too.
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
@@ -100,7 +109,7 @@ def run(*args: str, **options) -> subprocess.CompletedProcess:
 
 
 def _finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
-  out, err = process.communicate(timeout=300)
+  out, err = process.communicate(timeout=HANG_SECONDS)
   return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -118,21 +127,37 @@ def running(
         process.kill()
 
 
+_PORTS = []  # Kept open, so that nobody else is given them.
+
+
 def free_port() -> int:
-  """Returns a port that nobody listens to."""
-  with socket.socket() as s:
-    s.bind(('127.0.0.1', 0))
-    return s.getsockname()[1]
+  """Returns a port for gRPC, which nobody else gets while the tests run.
+
+  gRPC shares ports with those that share them, too.
+  """
+  s = socket.socket()
+  s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+  s.bind(('', 0))
+  _PORTS.append(s)
+  return s.getsockname()[1]
 
 
-def arguments(folder, workdir, *overrides):
+def arguments(folder, workdir, *overrides, run_file='tiny.py'):
   """Returns what `run` takes to train tests/configs/tiny.py."""
   return (
     'vit_jax.main',
-    f'--config=tests/configs/tiny.py:{folder}',
+    f'--config=tests/configs/{run_file}:{folder}',
     f'--workdir={workdir}',
     *overrides,
   )
+
+
+def signalled(folder, workdir, number, step, *overrides, process=None):
+  """As `arguments`, for a run that sends itself a signal after a step."""
+  argument = f'{folder},{number.name},{step}'
+  if process is not None:
+    argument += f',{process}'
+  return arguments(argument, workdir, *overrides, run_file='signalled.py')
 
 
 def flat(workdir):
@@ -147,21 +172,22 @@ def rows(workdir):
   return [json.loads(line) for line in lines]
 
 
-def wait_until(process, condition):
-  """Waits while the process runs; returns at once when `condition()` is true."""
-  while process.poll() is None:
-    if condition():
-      return
-    time.sleep(0.002)
-  pytest.fail('The run ended early.')
+def wait_for(condition, goes_on=lambda: True):
+  """Waits for something true, while `goes_on()`; returns it."""
+  end = time.monotonic() + HANG_SECONDS
+  while not (result := condition()):
+    if not goes_on() or time.monotonic() > end:
+      pytest.fail('What is waited for did not come.')
+    time.sleep(0.01)
+  return result
 
 
 def wait_for_step(process, workdir, step):
-  """Waits until the run has written about `step`; returns at once after it."""
+  """Waits until a run, which must not end by itself, has written `step`."""
   path = workdir / 'metrics.jsonl'
-  wait_until(
-    process,
+  wait_for(
     lambda: path.exists() and f'"step": {step},' in path.read_text(),
+    lambda: process.poll() is None,
   )
 
 

@@ -63,7 +63,7 @@ def test_one_that_fails_is_left_out():
   """There is no cuDNN here: the other one is measured, really."""
   assert attention_choice.choose('auto', **HOW) == 'xla'
   assert attention_choice._seconds('cudnn', (2, 5, 16), 2) == float('inf')
-  assert 0 < attention_choice._seconds('xla', (2, 5, 16), 2) < 60
+  assert 0 < attention_choice._seconds('xla', (2, 5, 16), 2) < float('inf')
 
 
 def test_dropout_and_sown_weights_do_without_cudnn():

@@ -3,6 +3,7 @@
 import sys
 
 from absl import flags
+from conftest import HANG_SECONDS
 from conftest import REPOSITORY
 from conftest import start_command
 from ml_collections import config_flags
@@ -40,7 +41,7 @@ def test_a_reader_that_has_had_enough():
     '-c',
     f'set -o pipefail; {sys.executable} -m vit_jax.models_list | head -1',
   )
-  out, err = process.communicate(timeout=300)
+  out, err = process.communicate(timeout=HANG_SECONDS)
   assert len(out.splitlines()) == 1
   assert not err
   assert process.returncode in (0, 141)  # Where all was written before.

@@ -1,10 +1,10 @@
 """The demo page, in a real browser, bound to this machine."""
 
 import shutil
-import time
 
 from conftest import GOLDEN
 from conftest import picture
+from conftest import wait_for
 import cv2
 import pytest
 
@@ -45,21 +45,18 @@ def browser():
 
 def upload(browser, url, path):
   browser.get(url)
-  for _ in range(100):
-    inputs = browser.find_elements('css selector', 'input[type=file]')
-    if inputs:
-      break
-    time.sleep(0.1)
+  inputs = wait_for(
+    lambda: browser.find_elements('css selector', 'input[type=file]')
+  )
   inputs[0].send_keys(str(path))
 
 
 def text_with(browser, wanted):
-  for _ in range(200):
-    text = browser.find_element('tag name', 'body').text
-    if wanted in text:
-      return text
-    time.sleep(0.1)
-  pytest.fail(f'{wanted!r} never came: {text}')
+  def text():
+    return browser.find_element('tag name', 'body').text
+
+  wait_for(lambda: wanted in text())
+  return text()
 
 
 def test_a_dropped_image_is_classified(predictor, url, browser, tmp_path):
@@ -71,12 +68,9 @@ def test_a_dropped_image_is_classified(predictor, url, browser, tmp_path):
   for name, probability in prediction:
     assert name in text
     assert f'{probability:.0%}' in text
-  for _ in range(100):
-    shown = browser.find_elements('css selector', 'img[src*="/file="]')
-    if len(shown) > 1:  # What was dropped, and the attention on it.
-      break
-    time.sleep(0.1)
-  assert len(shown) > 1
+  # What was dropped, and the attention on it.
+  shown = 'img[src*="/file="]'
+  wait_for(lambda: len(browser.find_elements('css selector', shown)) > 1)
   severe = [x for x in browser.get_log('browser') if x['level'] == 'SEVERE']
   # Nothing but what it would load from elsewhere, were there a network.
   assert not [x for x in severe if '127.0.0.1' in x['message']]

@@ -12,9 +12,9 @@ from conftest import make_image_folder
 from conftest import rows
 from conftest import run
 from conftest import running
+from conftest import signalled
 from conftest import start
 from conftest import start_command
-from conftest import wait_until
 import grain
 import numpy as np
 import pytest
@@ -144,37 +144,33 @@ def last_line(result):
 def test_a_run_goes_on_with_other_processes_and_another_mesh(
   unbroken, tmp_path
 ):
-  """Three lose one; two on another mesh are told to stop; one ends the run."""
+  """Three lose one; of two on another mesh one is interrupted; one ends it."""
   folder, want = unbroken
   workdir = tmp_path / 'run'
-  args = arguments(folder, workdir, *SETTINGS)
-
-  processes = with_flags(3, *args)
-  with running(processes) as results:
-    wait_until(processes[0], lambda: saved_steps(workdir))
-    processes[1].kill()
+  # As step 12 is saved, step 6 is.
+  kill = signalled(folder, workdir, signal.SIGKILL, 13, *SETTINGS, process=1)
+  with running(with_flags(3, *kill)) as results:
     ended = results()
   assert [r.returncode for r in ended] == [1, -signal.SIGKILL, 1], ended
   for i in (0, 2):
     assert last_line(ended[i]).startswith('vit_jax.main: Another process was')
     assert 'Traceback' not in ended[i].stderr
 
-  # Steps go on while one is saved, and until a loss is noticed.
   lost_after = max(saved_steps(workdir))
-  processes = with_slurm(2, *args, '--config.mesh.fsdp=2')
-  with running(processes) as results:
-    wait_until(processes[0], lambda: max(saved_steps(workdir)) > lost_after)
-    processes[1].send_signal(signal.SIGTERM)
+  assert lost_after in (6, 12)
+  stop = signalled(folder, workdir, signal.SIGINT, 20, *SETTINGS, process=1)
+  with running(with_slurm(2, *stop, '--config.mesh.fsdp=2')) as results:
     ended = results()
-  assert [r.returncode for r in ended] == [0, 0], ended
+  assert [r.returncode for r in ended] == [0, 130], ended
   stopped_at = max(saved_steps(workdir))
-  assert stopped_at > lost_after
+  assert 20 < stopped_at < 36
   for result in ended:
     assert f'Restored step {lost_after} ' in result.stderr
-    message = f'Preempted: saving step {stopped_at}; the same command'
+    message = f': saving step {stopped_at}; the same command'
     assert message in result.stderr
-  assert not (workdir / 'artifact').exists(), 'Too late to interrupt.'
+  assert last_line(ended[1]) == 'vit_jax.main: interrupted.'
 
+  args = arguments(folder, workdir, *SETTINGS)
   result = run(*args, '--config.mesh.model=2', devices=2)
   assert result.returncode == 0, result.stderr
   assert f'Restored step {stopped_at} ' in result.stderr

@@ -1,8 +1,9 @@
 """A text tower learns to fit a locked image tower."""
 
 import json
-import socket
 
+from conftest import free_port
+from conftest import running
 from conftest import start
 from conftest import tiny_lit
 import jax
@@ -199,9 +200,7 @@ def test_evaluating_alone_gives_the_same_numbers(captions, lit_run):
 def test_four_devices_of_two_hosts_equal_one(captions, tmp_path):
   """Every text is compared with the images of all devices."""
   config = short(captions, total_steps=3, optimizer='sgd', base_lr=0.1)
-  with socket.socket() as s:
-    s.bind(('127.0.0.1', 0))
-    port = s.getsockname()[1]
+  port = free_port()
   processes = [
     start(
       'vit_jax.main',
@@ -222,10 +221,10 @@ def test_four_devices_of_two_hosts_equal_one(captions, tmp_path):
     )
     for i in range(2)
   ]  # fmt: skip
-  want = contrastive.train_and_evaluate(config, str(tmp_path / 'one')).params
-  for process in processes:
-    _, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
+  with running(processes) as results:
+    want = contrastive.train_and_evaluate(config, str(tmp_path / 'one')).params
+    for result in results():
+      assert result.returncode == 0, result.stderr
   got = checkpoint.load(tmp_path / 'four' / 'artifact' / 'model.npz')
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, dict(want)

@@ -2,9 +2,9 @@
 
 import json
 import sys
-import time
 
 from conftest import tiny
+from conftest import wait_for
 import pytest
 
 from vit_jax import errors
@@ -59,11 +59,7 @@ def test_wandb_gets_numbers(offline):
   run_id = json.loads((offline / 'run' / 'loggers.json').read_text())['wandb']
   [file] = (offline / 'wandb').glob(f'offline-run-*-{run_id}/run-*.wandb')
   # A process of its own writes, which may end after us.
-  for _ in range(600):
-    if b'loss' in file.read_bytes():
-      return
-    time.sleep(0.1)
-  pytest.fail('Nothing is written.')
+  wait_for(lambda: b'loss' in file.read_bytes())
 
 
 def test_a_service_that_fails_stops_no_run(tmp_path, monkeypatch):

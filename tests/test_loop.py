@@ -152,7 +152,9 @@ def test_what_diverged_is_not_saved(tmp_path, progress_every):
     value = jnp.where(state.step >= 6, jnp.nan, 1.0)
     return state.replace(step=state.step + 1), {'train_loss': value}
 
-  with pytest.raises(errors.UserError, match='good checkpoint is of step 5'):
+  with pytest.raises(
+    errors.UserError, match='newest whole checkpoint is of step 5'
+  ):
     run(tmp_path, step=step, progress_every=progress_every, checkpoint_every=5)
   assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['5']
 

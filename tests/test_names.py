@@ -17,9 +17,9 @@ import pytest
 import vit_jax
 from vit_jax import attention
 from vit_jax import checkpoint
-from vit_jax import cli
 from vit_jax import convert
 from vit_jax import evaluate
+from vit_jax import exits
 from vit_jax import features
 from vit_jax import plot
 from vit_jax import predict
@@ -193,6 +193,6 @@ def test_long_names_make_short_file_names():
 
 def test_errors_name_settings_as_flags_on_a_command_line_alone():
   text = 'Set config.pp.crop=(8, 8) or (v=1), not config.x or /a/v=1. v=2: b=3'
-  assert cli.with_flags(text) == (
+  assert exits.with_flags(text) == (
     'Set config.pp.crop=(8, 8) or (--v=1), not config.x or /a/v=1. --v=2: b=3'
   )

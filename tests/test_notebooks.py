@@ -3,6 +3,7 @@
 import json
 import sys
 
+from conftest import HANG_SECONDS
 from conftest import REPOSITORY
 from conftest import start_command
 import pytest
@@ -31,7 +32,7 @@ def execute(path, code):
   process = start_command(
     sys.executable, '-c', code, MPLBACKEND='Agg', XLA_FLAGS=''
   )
-  out, err = process.communicate(timeout=300)
+  out, err = process.communicate(timeout=HANG_SECONDS)
   assert process.returncode == 0, f'{path.name}: {err[-2000:]}'
   return out
 

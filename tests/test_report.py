@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 
+from conftest import HANG_SECONDS
 from conftest import make_image_folder
 from conftest import run
 from conftest import tiny
@@ -209,7 +210,7 @@ def test_in_a_browser(workdir, width):
     capture_output=True,
     text=True,
     check=True,
-    timeout=60,
+    timeout=HANG_SECONDS,
   )
   assert 'CONSOLE' not in result.stderr
   assert {'confusion', 'environment'} <= Page(result.stdout).ids

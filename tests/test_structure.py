@@ -13,7 +13,8 @@ PACKAGE = REPOSITORY / 'vit_jax'
 LEVELS = (
   ('official',),
   ('vit_jax',),
-  ('errors', 'command'),
+  ('errors', 'exits'),
+  ('command',),
   (
     'configs.models',
     'configs.arguments',

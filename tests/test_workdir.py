@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 from vit_jax import errors
+from vit_jax import state as state_lib
 from vit_jax import train
 from vit_jax import workdir as workdir_lib
 from vit_jax.data import sources
@@ -34,7 +36,7 @@ def test_a_second_run_is_refused_until_the_first_is_gone(
   image_folder, tmp_path
 ):
   args = arguments(image_folder, tmp_path / 'run')
-  first = start(*args, '--config.total_steps=100000')
+  first = start(*args, '--config.total_steps=100000000')
   with running([first]) as results:
     wait_for_step(first, tmp_path / 'run', 20)
     line = last_line(run(*args))
@@ -59,20 +61,31 @@ def is_alive(pid):
   return status.rpartition(')')[2].split()[0] != 'Z'
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
-def test_workers_end_with_the_run(number, image_folder, tmp_path):
-  # Whoever starts tests in the background may have it ignored.
-  signal.signal(signal.SIGINT, signal.default_int_handler)
-  args = arguments(image_folder, tmp_path / 'run', '--config.num_workers=1')
-  process = start(*args, '--config.total_steps=1000000')
+@pytest.mark.parametrize(
+  'number, code, step',
+  [(signal.SIGINT, 130, 5), (signal.SIGTERM, 0, 25), (signal.SIGKILL, -9, 5)],
+)
+def test_workers_end_with_the_run(number, code, step, image_folder, tmp_path):
+  """Terminals and schedulers send signals to the workers, too."""
+  workdir = tmp_path / 'run'
+  args = arguments(image_folder, workdir, '--config.num_workers=1')
+  process = start(*args, '--config.total_steps=100000000')
   with running([process]) as results:
-    wait_for_step(process, tmp_path / 'run', 5)
+    wait_for_step(process, workdir, step)
     workers = children(process.pid)
     assert workers
-    process.send_signal(number)
+    if number == signal.SIGKILL:
+      process.kill()
+    else:
+      os.killpg(process.pid, number)
     [result] = results()
+  assert result.returncode == code, result.stderr
+  if number != signal.SIGKILL:
+    saved = max(int(p.name) for p in (workdir / 'checkpoints').glob('[0-9]*'))
+    assert f': saving step {saved}; the same command goes on' in result.stderr
+    assert saved >= step
+    assert 'Traceback' not in result.stderr
   if number == signal.SIGINT:
-    assert result.returncode == 130
     line = result.stderr.strip().splitlines()[-1]
     assert line == 'vit_jax.main: interrupted.'
   while any(map(is_alive, workers)):  # Or the test never ends.
@@ -126,7 +139,9 @@ def test_a_full_disk_and_one_that_cannot_be_written(image_folder, small_disk):
   args = arguments(image_folder, workdir, '--config.checkpoint_every=5')
   line = last_line(run(*args, '--config.keep_checkpoints=99'))
   assert 'A checkpoint cannot be written to' in line
-  assert 'No space left on device. The newest whole one is of step ' in line
+  assert (
+    'No space left on device. The newest whole checkpoint is of step ' in line
+  )
   step = max(int(p.name) for p in (workdir / 'checkpoints').glob('[0-9]*[05]'))
   assert f'is of step {step}.' in line
 
@@ -141,6 +156,18 @@ def test_a_full_disk_and_one_that_cannot_be_written(image_folder, small_disk):
   assert result.returncode == 0, result.stderr
   assert f'Restored step {step} ' in result.stderr
   assert (workdir / 'artifact' / 'model.npz').exists()
+
+
+def test_a_disk_with_room_for_no_checkpoint(small_disk):
+  state = state_lib.TrainState(
+    np.array(3), {'w': np.random.default_rng(0).normal(size=2**19)}, ()
+  )
+  message = 'No space left on device. There is no whole checkpoint yet. Make'
+  with (
+    pytest.raises(errors.UserError, match=message),
+    state_lib.Saver(small_disk / 'run') as saver,
+  ):
+    saver.save(state)
 
 
 def config_of(folder, steps):

@@ -17,6 +17,7 @@ from vit_jax import adaptation
 from vit_jax import errors
 from vit_jax import freeze as freeze_lib
 from vit_jax import models
+from vit_jax import preemption
 from vit_jax import preprocessing as preprocessing_lib
 from vit_jax import sharding
 from vit_jax import state as state_lib
@@ -140,7 +141,11 @@ def _selection(source: sources.Source) -> str:
 def eval_batches(
   data: Data, mesh: jax.sharding.Mesh, batch_size: int
 ) -> Iterator[dict[str, jax.Array]]:
-  """Yields the test split, each host its part of every batch."""
+  """Yields the test split, each host its part of every batch.
+
+  Raises:
+    preemption.StopRequestedError: if the run is to stop.
+  """
   parts = pipeline.eval_batches(
     data.test,
     data.eval_transform,
@@ -148,7 +153,9 @@ def eval_batches(
     shard=sharding.data_shard(mesh, batch_size),
     **data.loader,
   )
-  return sharding.put_batches(parts, mesh, batch_size)
+  for batch in sharding.put_batches(parts, mesh, batch_size):
+    preemption.check()
+    yield batch
 
 
 def _check_channels(config: ml_collections.ConfigDict, channels: int) -> None:

@@ -8,18 +8,18 @@ import re
 import sys
 import traceback
 from typing import Any
-import warnings
 
 from absl import app
 from absl import flags
 from absl import logging
+import jax
 
 from vit_jax import compilation_cache
 from vit_jax import errors
+from vit_jax import exits
 from vit_jax import official
 
-# As shells have it: 128 and the number of the signal.
-_INTERRUPTED, _BROKEN_PIPE = 130, 141
+_BROKEN_PIPE = 141  # As shells have it: 128 and the number of the signal.
 
 
 def run(main: Callable[[Sequence[str]], None]) -> None:
@@ -34,18 +34,20 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       main(argv)
     except errors.UserError as e:
       logging.debug('Details:', exc_info=True)
-      # Orbax leaves some where it fails; Python would tell after our line.
-      warnings.filterwarnings('ignore', 'coroutine .*', RuntimeWarning)
-      sys.exit(f'{program()}: {with_flags(str(e))}')
+      exits.write_last_line(str(e))
+      sys.exit(1)
     except BrokenPipeError:  # `| head` has had enough, and wants no complaint.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
       sys.exit(_BROKEN_PIPE)
     except KeyboardInterrupt:
-      print(f'{program()}: interrupted.', file=sys.stderr)
-      sys.exit(_INTERRUPTED)
+      if not jax.distributed.is_initialized():
+        exits.leave_interrupted()
+      exits.write_last_line('interrupted.')
+      sys.exit(exits.INTERRUPTED)  # Where all end together, none leaves early.
 
   # File names may hold any bytes, and come out as they went in.
   sys.stdout.reconfigure(errors='surrogateescape')
+  exits.on_interrupt()
   compilation_cache.enable()
   sys.excepthook = sys.unraisablehook = _report
   # Python's tracker frees the memory that workers share, and would warn of that
@@ -55,24 +57,6 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
   logging.get_absl_handler().python_handler.addFilter(_is_ours)
   _show_in_help()
   app.run(guarded, flags_parser=_parse_flags)
-
-
-def with_flags(message: str) -> str:
-  """Returns the message of an error with settings written as flags.
-
-  Errors name settings as Python does, `config.pp.crop=224` or `on_bad_image=skip`:
-  `--config.pp.crop=224` and `--on_bad_image=skip` are what a command takes.
-  """
-
-  def flag(match: re.Match[str]) -> str:
-    name = match[0].split('.')[0]
-    if name in flags.FLAGS:
-      return f'--{match[0]}'
-    if 'config' in flags.FLAGS and name in (flags.FLAGS.config or ()):
-      return f'--config.{match[0]}'
-    return match[0]
-
-  return re.sub(r'(?<![^\s(])[a-z]\w*(\.[a-z]\w*)*(?==)', flag, message)
 
 
 def refuse_words(argv: Sequence[str]) -> None:
@@ -117,11 +101,6 @@ def image_size() -> tuple[int, int] | None:
   return int(size[0]), int(size[1])
 
 
-def program() -> str:
-  """Returns the name of the command line, as messages start with it."""
-  return f'vit_jax.{pathlib.Path(sys.argv[0]).stem}'
-
-
 # What ml_collections and run files raise at names and values they refuse.
 REFUSALS = (
   AttributeError,
@@ -150,7 +129,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
       r'\1 must be given.',
       reason,
     )
-  sys.exit(f'{program()}: {reason}'.replace('\n', ' '))
+  sys.exit(f'{exits.program()}: {reason}'.replace('\n', ' '))
 
 
 _PARSING = 'Error whilst parsing config file'  # And a trace, by ml_collections.

@@ -11,6 +11,8 @@ import re
 import runpy
 import sys
 
+from vit_jax import exits
+
 _FOLDER = pathlib.Path(__file__).parent
 
 _MODULES = {'train': 'main', 'prepare': 'data.prepare'}  # Where names differ.
@@ -161,6 +163,7 @@ def main() -> None:
   if first not in COMMANDS:
     print(_answer(first, rest))
     return
+  exits.on_interrupt()  # Before the imports, which take seconds.
   sys.argv = [sys.argv[0], *rest]
   name = _MODULES.get(first, first)
   runpy.run_module(f'vit_jax.{name}', run_name='__main__', alter_sys=True)

@@ -4,26 +4,27 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import os
 import secrets
-import sys
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import logging
 import jax
+from jax._src import distributed
 from jax.experimental import multihost_utils
 import numpy as np
 
-from vit_jax import cli
 from vit_jax import errors
+from vit_jax import exits
 from vit_jax import storage
 
 # Set for each task of several: by JAX's users, and by srun and Open MPI.
 _CLUSTER_VARIABLES = ('JAX_COORDINATOR_ADDRESS', 'COORDINATOR_ADDRESS')
 _CLUSTER_SIZES = ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
 
-# How long process 0 outlives an error. The others listen to it: without it,
-# JAX would kill them before they have said what happened to them.
-_GRACE_SECONDS = 5
+# Who leaves after an error says so here; and how long process 0 waits for the next
+# one to do so, as those that were killed never do.
+_LEFT = 'vit_jax/left'
+_GRACE_SECONDS = 15
 
 
 def is_cluster(environment: Mapping[str, str]) -> bool:
@@ -147,8 +148,23 @@ def _leave(line: str) -> NoReturn:
   gone, or wait for this one.
   """
   logging.debug('Details:', exc_info=True)
-  print(f'{cli.program()}: {line}', file=sys.stderr, flush=True)
-  sys.stdout.flush()
-  if jax.process_index() == 0:
-    time.sleep(_GRACE_SECONDS)
+  exits.kill_workers()
+  exits.write_last_line(line)
+  client = distributed.global_state.client
+  with contextlib.suppress(jax.errors.JaxRuntimeError):
+    if jax.process_index():
+      client.key_value_set(f'{_LEFT}/{jax.process_index()}', '')
+    else:
+      _wait_for_others(client)
   os._exit(1)
+
+
+def _wait_for_others(client: Any) -> None:
+  """Lets process 0 be the last, or JAX would end the others before their line."""
+  count, end = 0, time.monotonic() + _GRACE_SECONDS
+  while count < jax.process_count() - 1 and time.monotonic() < end:
+    time.sleep(0.1)
+    left = len(client.key_value_dir_get(_LEFT))
+    if left > count:
+      count, end = left, time.monotonic() + _GRACE_SECONDS
+  time.sleep(1)  # The last one has still to end.

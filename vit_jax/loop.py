@@ -3,10 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
-import sys
 from typing import Any
 
-from absl import logging
 import jax
 from jaxtyping import Array
 import ml_collections
@@ -60,9 +58,9 @@ class Reports:
     values = {k: float(v) for k, v in metrics.items()}
     if not np.all(np.isfinite(list(values.values()))):
       raise errors.UserError(
-        f'Training diverged: at step {step} {values}. The last good checkpoint'
-        f' is of step {self._saver.latest_step}. Try a lower config.base_lr,'
-        f' more config.warmup_steps or a smaller config.grad_norm_clip.'
+        f'Training diverged: at step {step} {values}. {self._saver.newest()}'
+        f' Try a lower config.base_lr, more config.warmup_steps or a smaller'
+        f' config.grad_norm_clip.'
       )
     return values
 
@@ -100,7 +98,8 @@ def run(
 
   Raises:
     errors.UserError: if the loss is not finite, or memory is short.
-    SystemExit: 0, after SIGTERM, the state being saved.
+    KeyboardInterrupt: after Ctrl-C, the state being saved.
+    SystemExit: 0, after SIGTERM, likewise.
   """
   reports = Reports(parts.writer, parts.progress, parts.saver)
   key = jax.random.key(config.seed)
@@ -108,10 +107,10 @@ def run(
   due = functools.partial(_due, last=config.total_steps)
   with (
     memory.advice(config),
+    preemption.Preemption() as preempted,
     parts.saver,
     parts.progress,
     parts.profile,
-    preemption.Preemption() as preempted,
     hosts.noticing_losses(),  # The last: before `saver` waits for the others.
   ):
     previous, stage = None, None
@@ -134,30 +133,46 @@ def run(
       if due(step, config.progress_every):
         reports.add(step, metrics, stage.learning_rate(step))
       stop = preempted.requested(step)
-      save = stop or due(step, config.checkpoint_every)
+      save = due(step, config.checkpoint_every)
       new_metrics = None
       # An evaluation could outlast the time that is left before a stop.
       if due(step, config.eval_every) and not stop:
         reports.flush()
-        test_metrics = new_metrics = evaluation.of_state(parts.eval_fn, state)
+        new_metrics = _evaluate(parts, state)
+        stop = new_metrics is None
+      if new_metrics:
+        test_metrics = new_metrics
         parts.writer.write(step, test_metrics)
         accuracy = test_metrics[state_lib.BEST_METRIC]
         save = save or (config.checkpoint_every > 0 and accuracy > best)
         best = max(best, accuracy)
         parts.progress.reset(step)
-      if save:
+      if save or stop:
         reports.flush()
         reports.check_finite(step, metrics)
-        parts.writer.sync()
-        parts.saver.save(state, new_metrics)
-        parts.progress.reset(step)
+        _save(parts, state, new_metrics)
       if stop:
-        logging.warning(
-          'Preempted: saving step %d; the same command goes on.', step
-        )
-        sys.exit(0)
+        preempted.stop(step)
     reports.flush()
+    if preempted.received:  # After the last question.
+      _save(parts, state, None)
   return state, test_metrics
+
+
+def _save(
+  parts: Parts, state: state_lib.TrainState, metrics: Metrics | None
+) -> None:
+  parts.writer.sync()
+  parts.saver.save(state, metrics)
+  parts.progress.reset(int(state.step))
+
+
+def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics | None:
+  """Returns the test metrics; None if the run is to stop instead."""
+  try:
+    return evaluation.of_state(parts.eval_fn, state)
+  except preemption.StopRequestedError:
+    return None
 
 
 def _due(step: int, every: int, *, last: int) -> bool:

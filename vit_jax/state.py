@@ -124,6 +124,12 @@ class Saver:
     """The step of the newest checkpoint; None if there is none."""
     return self._manager.latest_step()
 
+  def newest(self) -> str:
+    """Returns a sentence about the newest checkpoint."""
+    if self.latest_step is None:
+      return 'There is no whole checkpoint yet.'
+    return f'The newest whole checkpoint is of step {self.latest_step}.'
+
   def best(self) -> float:
     """Returns the best accuracy among the checkpoints; -1 if none has one."""
     known = [self._manager.metrics(s) for s in self._manager.all_steps()]
@@ -150,9 +156,8 @@ class Saver:
       text = errors.first_line(e)
       reason = _FULL if _FULL in str(e) else text
       raise errors.UserError(
-        f'A checkpoint cannot be written to {self._directory}: {reason}. The'
-        f' newest whole one is of step {self.latest_step}. Make room, and the'
-        f' same command goes on.'
+        f'A checkpoint cannot be written to {self._directory}: {reason}.'
+        f' {self.newest()} Make room, and the same command goes on.'
       ) from e
 
   def restore(self, like: TrainState) -> TrainState:

@@ -9,9 +9,11 @@ and a trial that fails does not stop the others.
 """
 
 if __name__ == '__main__':
+  from vit_jax import exits
   from vit_jax import huge_pages
 
-  huge_pages.use()  # Before the imports, which it would repeat.
+  exits.on_interrupt()  # Before the imports, which take seconds.
+  huge_pages.use()  # Likewise: it would repeat them.
 
 from collections.abc import Mapping, Sequence
 import json

@@ -128,7 +128,8 @@ def train_and_evaluate(
 
   Raises:
     errors.UserError: if a setting or a file is wrong, or the loss not finite.
-    SystemExit: 0, after SIGTERM, the state being saved.
+    KeyboardInterrupt: after Ctrl-C, the state being saved.
+    SystemExit: 0, after SIGTERM, likewise.
   """
   config = resolved.complete(config)
   validate.validate(config)

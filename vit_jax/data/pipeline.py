@@ -6,11 +6,14 @@ needs no saved state. Memory: `prefetch` batches, uint8 pixels in training and
 uint16 in evaluation, for this process and for each worker.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 import dataclasses
 import functools
 import multiprocessing
+import multiprocessing.resource_tracker
 import os
+import signal
 import threading
 from typing import Any
 
@@ -19,6 +22,7 @@ import grain
 import numpy as np
 
 from vit_jax import errors
+from vit_jax import preemption
 from vit_jax.data import sources
 from vit_jax.data import transforms
 
@@ -26,6 +30,8 @@ Batch = dict[str, np.ndarray]
 
 # Images of one size up to this travel raw and are transformed on the device.
 _MAX_RAW_SIDE = 64
+
+_CHECK_SECONDS = 0.1  # Between two questions whether to stop.
 
 
 @dataclasses.dataclass
@@ -223,7 +229,9 @@ def eval_batches(
     dataset = dataset.map(transform)
   dataset = dataset.batch(batch_size // count, batch_fn=_stack)
   dataset = dataset[index::count]
-  yield from _iterate(dataset, num_threads, num_workers, prefetch)
+  yield from _iterate(
+    dataset, num_threads, num_workers, prefetch, preemption.check
+  )
 
 
 def _stack(examples: Sequence[dict[str, Any]]) -> Batch:
@@ -234,7 +242,11 @@ def _stack(examples: Sequence[dict[str, Any]]) -> Batch:
 
 
 def _iterate(
-  dataset: grain.MapDataset, num_threads: int, num_workers: int, prefetch: int
+  dataset: grain.MapDataset,
+  num_threads: int,
+  num_workers: int,
+  prefetch: int,
+  check: Callable[[], None] = lambda: None,
 ) -> Iterator[Batch]:
   options = grain.ReadOptions(
     num_threads=num_threads, prefetch_buffer_size=prefetch
@@ -244,8 +256,46 @@ def _iterate(
     dataset = dataset.mp_prefetch(
       grain.MultiprocessingOptions(num_workers=num_workers)
     )
+    yield from _of_workers(dataset, check)
+    return
   batches = iter(dataset)
   try:
     yield from batches
   finally:
-    batches.close()  # Ends threads and workers.
+    batches.close()  # Ends threads.
+
+
+def _of_workers(
+  dataset: grain.IterDataset, check: Callable[[], None]
+) -> Iterator[Batch]:
+  """Iterates in a thread of its own, and calls `check` while it waits.
+
+  An exception of the main thread, Ctrl-C, must not come where Grain holds a lock.
+  """
+  # What it starts, once, would allow the signals again.
+  multiprocessing.resource_tracker.ensure_running()
+  thread = futures.ThreadPoolExecutor(1, initializer=_leave_signals_to_others)
+  batches = thread.submit(iter, dataset).result()
+  try:
+    while True:
+      future = thread.submit(next, batches, None)
+      while not futures.wait([future], _CHECK_SECONDS).done:
+        check()
+      if future.result() is None:
+        return
+      yield future.result()
+  finally:
+    # Not waited for: it takes until each worker, of which some may only be
+    # starting, has made a batch.
+    thread.submit(batches.close)
+    thread.shutdown(wait=False)
+
+
+def _leave_signals_to_others() -> None:
+  """Keeps Ctrl-C and SIGTERM from what this thread starts, which inherits it.
+
+  Terminals and schedulers send them to all processes; but a run that is to save
+  needs its workers until then. They end with it, see `_end_with_parent`.
+  """
+  signals = {signal.SIGINT, signal.SIGTERM}
+  signal.pthread_sigmask(signal.SIG_BLOCK, signals)
