@@ -12,7 +12,8 @@ PACKAGE = REPOSITORY / 'vit_jax'
 # Each may import what stands in the lines above its own, see README.
 LEVELS = (
   ('vit_jax',),
-  ('errors', 'command'),
+  ('errors',),
+  ('storage',),
   (
     'configs.models',
     'configs.arguments',
@@ -29,7 +30,7 @@ LEVELS = (
     'environment',
   ),
   ('configs.images',),
-  ('download', 'registry', 'configs.validate', 'interop', 'storage'),
+  ('download', 'registry', 'configs.validate', 'interop'),
   ('interop.files', 'cli', 'configs.common', 'configs.resolved', 'state'),
   ('released', 'models_list', 'hosts'),
   (
@@ -99,6 +100,8 @@ LEVELS = (
   ('check_result',),
   ('plan_table',),
   ('plan',),
+  ('command',),
+  ('__main__',),
 )
 
 

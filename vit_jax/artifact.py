@@ -11,6 +11,7 @@ import numpy as np
 
 import vit_jax
 from vit_jax import errors
+from vit_jax import storage
 from vit_jax import weights as weights_lib
 from vit_jax.interop import files
 from vit_jax.interop import huggingface
@@ -80,7 +81,7 @@ def _for_pytorch(
   return weights_lib.flatten(weights.params), {}
 
 
-def is_artifact(directory: pathlib.Path) -> bool:
+def is_artifact(directory: storage.Path) -> bool:
   """Whether a folder is what `save` wrote."""
   return 'format' in files.read_json(directory / CONFIG)
 

@@ -1,6 +1,7 @@
 """What the command lines share: a mistake gives one clear line, no trace."""
 
 from collections.abc import Callable, Sequence
+import functools
 import logging as python_logging
 import os
 import pathlib
@@ -14,6 +15,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
+import vit_jax
 from vit_jax import compilation_cache
 from vit_jax import errors
 
@@ -22,10 +24,11 @@ _INTERRUPTED, _BROKEN_PIPE = 130, 141
 
 
 def run(main: Callable[[Sequence[str]], None]) -> None:
-  """Runs `main` with the arguments that are no flags.
+  """Runs `main` with the arguments that are not flags.
 
   Exits with 1 and the message alone on `errors.UserError`; `--v=1` shows where
-  it came from.
+  it came from. As `COMMAND --complete` it prints the flags of the command, for
+  shells.
   """
 
   def guarded(argv: Sequence[str]) -> None:
@@ -43,6 +46,10 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       print(f'{program()}: interrupted.', file=sys.stderr)
       sys.exit(_INTERRUPTED)
 
+  if sys.argv[1:] == ['--complete']:
+    print('\n'.join(_own_flags()))
+    return
+  _define_help()
   compilation_cache.enable()
   sys.excepthook = sys.unraisablehook = _report
   # Python's tracker frees the memory that workers share, and would warn of that
@@ -58,8 +65,16 @@ def refuse_words(argv: Sequence[str]) -> None:
   """Raises `errors.UserError` at arguments of a command that takes flags alone."""
   if len(argv) > 1:
     raise errors.UserError(
-      f'{argv[1]!r} is no flag: flags begin with --, settings with --config.'
+      f'{argv[1]!r} is not a flag: flags begin with --, settings with --config.'
     )
+
+
+def _own_flags() -> list[str]:
+  """Returns the flags that the command and our modules define, for shells."""
+  _show_in_help()
+  own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
+  words = {f'--{flag.name}{"" if flag.boolean else "="}' for flag in own}
+  return sorted(words | {'--help', '--version'})
 
 
 def _show_in_help() -> None:
@@ -68,6 +83,42 @@ def _show_in_help() -> None:
     if module.startswith('vit_jax.'):
       for flag in defined:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+
+
+class _VersionFlag(flags.BooleanFlag):
+  """Prints the version and ends the program."""
+
+  def __init__(self):
+    super().__init__('version', False, 'Print the version.')
+
+  def parse(self, arg: Any) -> None:
+    """Does so, unless it is `--noversion`."""
+    if self._parse(arg):
+      print(vit_jax.__version__)
+      sys.exit(0)
+
+
+class _ShortHelpFlag(app.HelpFlag):
+  """Makes `-h` the same as `--help`."""
+
+  NAME, SHORT_NAME = 'h', None
+
+
+def _define_help() -> None:
+  """Defines the flags that print something and end the program, with 0."""
+  app.define_help_flags()
+  flags.DEFINE_flag(_VersionFlag(), module_name='vit_jax.cli')
+  flags.DEFINE_flag(_ShortHelpFlag())
+  for name in ('h', 'help', 'helpshort', 'helpfull', 'helpxml'):
+    flag = flags.FLAGS[name]  # Those of absl end with 1.
+    flag.parse = functools.partial(_end_well, flag.parse)
+
+
+def _end_well(parse: Callable[[Any], None], arg: Any) -> None:
+  try:
+    parse(arg)
+  except SystemExit:
+    sys.exit(0)
 
 
 def define_image_size() -> None:
@@ -115,6 +166,7 @@ REFUSALS = (
 def _parse_flags(argv: Sequence[str]) -> list[str]:
   try:
     rest = flags.FLAGS(argv)
+    _warn_of_repeated_flags()
     if 'config' in flags.FLAGS:  # Of a missing file it tells when it is used.
       getattr(flags.FLAGS.config, 'trainer', None)
     return rest
@@ -130,6 +182,16 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
       reason,
     )
   sys.exit(f'{program()}: {reason}'.replace('\n', ' '))
+
+
+def _warn_of_repeated_flags() -> None:
+  """Says which value counts where a flag is given more than once."""
+  for name in flags.FLAGS:
+    flag = flags.FLAGS[name]
+    if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
+      logging.warning(
+        '--%s is given %d times; the last one counts.', name, flag.present
+      )
 
 
 _PARSING = 'Error whilst parsing config file'  # And a trace, by ml_collections.

@@ -12,6 +12,7 @@ from absl import logging
 import jax
 from jax.experimental import multihost_utils
 import numpy as np
+import orbax.checkpoint as ocp
 
 from vit_jax import cli
 from vit_jax import errors
@@ -24,6 +25,10 @@ _CLUSTER_SIZES = ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
 # How long process 0 outlives an error. The others listen to it: without it,
 # JAX would kill them before they have said what happened to them.
 _GRACE_SECONDS = 5
+
+# How long a process that failed waits for the others to fail too.
+_AGREEMENT_SECONDS = 60
+_DAY = 24 * 60 * 60
 
 
 def is_cluster(environment: Mapping[str, str]) -> bool:
@@ -138,6 +143,39 @@ def noticing_losses() -> Iterator[None]:
       f'Another process was lost: {_first_line(e)} Start all of them again: they'
       f' go on from the newest checkpoint.'
     )
+
+
+@contextlib.contextmanager
+def agreeing(name: str) -> Iterator[None]:
+  """Raises `errors.UserError` in all processes where one of them does.
+
+  A process cannot continue alone: the others may wait for it in the middle of
+  a step. If they do not end here in time, this one exits, which ends them too.
+
+  Args:
+    name: a name that no other agreement of this program has.
+  """
+  error = None
+  try:
+    yield
+  except errors.UserError as e:
+    error = e
+  if jax.process_count() > 1:
+    seconds = _DAY if error is None else _AGREEMENT_SECONDS
+    meet = ocp.multihost.get_barrier_sync_fn()
+    try:
+      meet(key=f'agreeing {name}', timeout_ms=1000 * seconds)
+    except jax.errors.JaxRuntimeError:
+      if error is not None:
+        _leave(str(error))
+      raise
+    failed = multihost_utils.process_allgather(np.array(error is not None))
+    if error is None and failed.any():
+      raise errors.UserError(
+        f'processes {np.flatnonzero(failed).tolist()} failed; their logs say why.'
+      )
+  if error is not None:
+    raise error
 
 
 def _leave(line: str) -> NoReturn:

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 import io
-import os
 from typing import Any
 
 from jaxtyping import Float
 import numpy as np
+
+from vit_jax import storage
 
 Line = tuple[Sequence[int | float], Sequence[int | float]]
 
@@ -20,9 +21,11 @@ def _figure(width: int | float, height: int | float) -> Any:
   return Figure(figsize=(width, height), layout='constrained')
 
 
-def save(figure: Any, path: os.PathLike | str) -> None:
+def save(figure: Any, path: storage.Path) -> None:
   """Writes a figure as a PNG."""
-  figure.savefig(path, dpi=150)
+  buffer = io.BytesIO()
+  figure.savefig(buffer, dpi=150, format='png')
+  path.write_bytes(buffer.getvalue())
 
 
 def svg(figure: Any) -> str:
