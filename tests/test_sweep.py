@@ -27,6 +27,10 @@ def get_config(folder, rates=(0.003, 1e30, 0.01), seeds=(1,)):
   )
 
 
+def never(config, workdir):
+  raise AssertionError(f'{workdir} is run again.')
+
+
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
   """(images, workdir, result) of a sweep in which one trial diverges."""
@@ -100,7 +104,7 @@ def test_a_sweep_with_other_settings_is_refused(
   finished, monkeypatch, setting, value, message
 ):
   folder, workdir, _ = finished
-  monkeypatch.setattr(train, 'train_and_evaluate', pytest.fail)
+  monkeypatch.setattr(train, 'train_and_evaluate', never)
   config = get_config(folder).unlock()
   config[setting] = value
   with pytest.raises(errors.UserError, match=message) as error:
@@ -114,7 +118,7 @@ def test_other_settings_of_a_final_run_are_refused_before_any_trial(
   folder, workdir, want = finished
   shutil.copytree(workdir, tmp_path / 'run')
   shutil.rmtree(tmp_path / 'run' / 'trials')
-  monkeypatch.setattr(train, 'train_and_evaluate', pytest.fail)
+  monkeypatch.setattr(train, 'train_and_evaluate', never)
   config = get_config(folder, rates=(want['best_base_lr'],)).unlock()
   config.momentum = 0.5
   with pytest.raises(errors.UserError, match=r'seed=1 .*momentum was 0.9, is'):
@@ -123,7 +127,7 @@ def test_other_settings_of_a_final_run_are_refused_before_any_trial(
 
 def test_settings_that_change_no_result_may_change(finished, monkeypatch):
   folder, workdir, want = finished
-  monkeypatch.setattr(train, 'train_and_evaluate', pytest.fail)
+  monkeypatch.setattr(train, 'train_and_evaluate', never)
   config = get_config(folder, rates=(0.003, 0.01)).unlock()
   config.num_threads, config.checkpoint_every = 2, 7
   assert sweep.sweep(config, str(workdir))['test'] == want['test']
@@ -137,7 +141,7 @@ def test_other_images_are_refused(finished, tmp_path, monkeypatch):
   try:
     red = sorted((folder / 'train' / 'red').iterdir())
     red[0].write_bytes(red[1].read_bytes())
-    monkeypatch.setattr(train, 'train_and_evaluate', pytest.fail)
+    monkeypatch.setattr(train, 'train_and_evaluate', never)
     with pytest.raises(errors.UserError, match='data of config.pp.* has chang'):
       sweep.sweep(get_config(folder), str(workdir))
   finally:
@@ -165,7 +169,7 @@ def test_a_sweep_in_a_bucket_stays_there(finished, tmp_path, monkeypatch):
     'test': {'1': result['test'][1]},
   }
   assert cv2.imread(str(root / 'sweep' / 'sweep.png')) is not None
-  monkeypatch.setattr(train, 'train_and_evaluate', pytest.fail)
+  monkeypatch.setattr(train, 'train_and_evaluate', never)
   assert sweep.sweep(config, 'gs://bucket/sweep') == result
 
 

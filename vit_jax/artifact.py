@@ -92,7 +92,7 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
   Raises:
     errors.UserError: if a file is missing or damaged, or they do not agree.
   """
-  directory = pathlib.Path(directory)
+  directory = storage.local_path(directory)
   config, path = _read_config(directory), directory / WEIGHTS
   try:
     labels = files.read_lines(directory / LABELS)

@@ -18,6 +18,7 @@ from absl import logging
 import vit_jax
 from vit_jax import compilation_cache
 from vit_jax import errors
+from vit_jax import storage
 
 # As shells have it: 128 and the number of the signal.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
@@ -47,7 +48,8 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       sys.exit(_INTERRUPTED)
 
   if sys.argv[1:] == ['--complete']:
-    print('\n'.join(_own_flags()))
+    words = [f'--{f.name}{"" if f.boolean else "="}' for f in _own_flags()]
+    print('\n'.join(sorted([*words, '--help', '--version'])))
     return
   _define_help()
   compilation_cache.enable()
@@ -69,12 +71,10 @@ def refuse_words(argv: Sequence[str]) -> None:
     )
 
 
-def _own_flags() -> list[str]:
-  """Returns the flags that the command and our modules define, for shells."""
+def _own_flags() -> list[flags.Flag]:
+  """Returns the flags that the command and our modules define."""
   _show_in_help()
-  own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
-  words = {f'--{flag.name}{"" if flag.boolean else "="}' for flag in own}
-  return sorted(words | {'--help', '--version'})
+  return flags.FLAGS.get_key_flags_for_module(sys.argv[0])
 
 
 def _show_in_help() -> None:
@@ -149,7 +149,7 @@ def image_size() -> tuple[int, int] | None:
 
 def program() -> str:
   """Returns the name of the command line, as messages start with it."""
-  return f'vit_jax.{pathlib.Path(sys.argv[0]).stem}'
+  return f'vit_jax.{pathlib.PurePath(sys.argv[0]).stem}'
 
 
 # What ml_collections and run files raise at names and values they refuse.
@@ -167,6 +167,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
   try:
     rest = flags.FLAGS(argv)
     _warn_of_repeated_flags()
+    _refuse_addresses()
     if 'config' in flags.FLAGS:  # Of a missing file it tells when it is used.
       getattr(flags.FLAGS.config, 'trainer', None)
     return rest
@@ -184,13 +185,31 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
   sys.exit(f'{program()}: {reason}'.replace('\n', ' '))
 
 
+# Flags that may be addresses, and texts that may begin like one.
+MAY_BE_ADDRESSES = ('artifact', 'model', 'pretrained_dir', 'real_labels')
+TEXTS = ('command', 'labels')
+
+
+def _refuse_addresses() -> None:
+  """Raises `flags.ValidationError` where a flag must name a local path."""
+  for flag in _own_flags():
+    if flag.name in ('workdir', *MAY_BE_ADDRESSES, *TEXTS):
+      continue  # Of workdirs `storage.make_workdir` decides.
+    if isinstance(flag.value, str) and storage.is_address(flag.value):
+      raise flags.ValidationError(
+        f'--{flag.name}={flag.value} is an address: it must be on this machine.'
+      )
+
+
 def _warn_of_repeated_flags() -> None:
   """Says which value counts where a flag is given more than once."""
   for name in flags.FLAGS:
     flag = flags.FLAGS[name]
     if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
-      logging.warning(
-        '--%s is given %d times; the last one counts.', name, flag.present
+      print(
+        f'{program()}: --{name} is given {flag.present} times; the last one'
+        f' counts.',
+        file=sys.stderr,
       )
 
 
@@ -237,11 +256,19 @@ def _report(*error: Any) -> None:
     traceback.print_exception(kind, value, trace)
 
 
+_NO_HOME = re.compile(
+  'mkdir -p failed|not a writable directory|temporary cache directory'
+)
+
+
 def _is_ours(record: python_logging.LogRecord) -> bool:
   """Keeps the chatter of libraries out of the log, but not their warnings.
 
-  What goes wrong while a checkpoint is written is raised besides.
+  What goes wrong while a checkpoint is written is raised besides. Matplotlib
+  makes do with a temporary folder where the home cannot be written.
   """
+  if record.name == 'matplotlib' and _NO_HOME.search(record.getMessage()):
+    return False
   if record.levelno == python_logging.ERROR and re.search(
     r'/(asyncio|orbax)/', record.pathname
   ):

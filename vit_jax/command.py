@@ -171,6 +171,8 @@ def _answer(first: str, rest: list[str]) -> str:
   shell = first.removeprefix('--completion=')
   if shell in _COMPLETIONS:
     return _COMPLETIONS[shell]
+  if first.startswith('--completion'):
+    sys.exit('vit-jax: --completion=SHELL knows bash, zsh and fish.')
   near = difflib.get_close_matches(first, COMMANDS, 1)
   hint = f' Did you mean {near[0]}?' if near else ''
   sys.exit(f'vit-jax: there is no command {first!r}.{hint} See vit-jax --help.')

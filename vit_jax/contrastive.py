@@ -8,7 +8,6 @@ has one, is trained.
 from collections.abc import Callable
 import dataclasses
 import functools
-import pathlib
 from typing import Any
 
 import flax.linen as nn
@@ -27,6 +26,7 @@ from vit_jax import retrieval
 from vit_jax import sharding
 from vit_jax import stages as stages_lib
 from vit_jax import state as state_lib
+from vit_jax import storage
 from vit_jax import train
 from vit_jax import update
 from vit_jax.configs import arguments
@@ -130,7 +130,7 @@ def _data(
 
   def decoded(config, split, train):
     return captions.DecodedPairs(
-      captions.open_captions(pathlib.Path(config.dataset), split),
+      captions.open_captions(storage.local_path(config.dataset), split),
       exif=config.pp.exif,
       on_bad_image=config.on_bad_image,
       train=train,

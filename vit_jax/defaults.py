@@ -2,7 +2,6 @@
 
 import copy
 import math
-import pathlib
 from typing import Any
 
 from absl import logging
@@ -75,7 +74,7 @@ def fill(
 def _num_examples(config: ml_collections.ConfigDict) -> int:
   """Returns how many images there are to train on."""
   if 'text_model' in config.model:
-    folder = pathlib.Path(config.dataset)
+    folder = storage.local_path(config.dataset)
     return len(captions.open_captions(folder, config.pp.train))
   with sharding.first_process_first():
     return len(

@@ -12,6 +12,7 @@ import urllib.request
 import tqdm
 
 from vit_jax import errors
+from vit_jax import storage
 
 _BUCKETS = 'https://storage.googleapis.com/'
 _CHUNK = 1 << 20
@@ -42,7 +43,7 @@ def download(url: str, path: os.PathLike | str, *, sha256: str = '') -> None:
     errors.UserError: if the server cannot be reached or says no, or the file
       comes short or with another checksum.
   """
-  url, path = https_url(url), pathlib.Path(path)
+  url, path = https_url(url), storage.local_path(path)
   part = path.with_name(path.name + '.part')
   with _explaining(url):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +87,7 @@ def _explaining(url: str) -> Iterator[None]:
     raise errors.UserError(f'{url} cannot be fetched: {reason}.') from e
 
 
-def file_sha256(path: os.PathLike | str) -> str:
+def file_sha256(path: os.PathLike) -> str:
   """Returns the SHA-256 of a file in hexadecimal."""
   with open(path, 'rb') as f:
     return hashlib.file_digest(f, 'sha256').hexdigest()

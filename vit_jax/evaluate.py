@@ -12,7 +12,6 @@ rows of [class, taken for, examples], by their numbers in `labels`.
 
 from collections.abc import Sequence
 import json
-import pathlib
 import re
 from typing import Any
 
@@ -29,6 +28,7 @@ from vit_jax import predictor_flags
 from vit_jax import probes
 from vit_jax import released
 from vit_jax import scores
+from vit_jax import storage
 from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.interop import files
@@ -208,7 +208,7 @@ def main(argv: Sequence[str]) -> None:
   short = {k: v for k, v in result.items() if k not in _PRINTED_NOT}
   print(json.dumps(short, indent=2))
   if options.output:
-    path = pathlib.Path(options.output)
+    path = storage.local_path(options.output)
     try:
       path.parent.mkdir(parents=True, exist_ok=True)
       files.write_json(result, path)

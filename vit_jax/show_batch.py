@@ -10,7 +10,6 @@ seed shows others.
 
 from collections.abc import Sequence
 import math
-import pathlib
 
 from absl import flags
 import cv2
@@ -23,6 +22,7 @@ import numpy as np
 from vit_jax import build
 from vit_jax import cli
 from vit_jax import errors
+from vit_jax import storage
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import pipeline
@@ -139,7 +139,7 @@ def main(argv: Sequence[str]) -> None:
   sheet = contact_sheet(images, captions)
   _, data = cv2.imencode('.png', sheet[..., ::-1])
   try:
-    pathlib.Path(options.output).write_bytes(data.tobytes())
+    storage.local_path(options.output).write_bytes(data.tobytes())
   except OSError as e:
     raise errors.UserError(
       f'--output={options.output} cannot be written: {e.strerror}.'

@@ -95,7 +95,7 @@ def write_npz(
   dtype: npt.DTypeLike = np.float32,
 ) -> None:
   """Writes arrays of one dtype, whole or not at all."""
-  path = pathlib.Path(path)
+  path = storage.local_path(path)
   temporary = path.with_name(path.name + '.tmp')
   with open(temporary, 'wb') as f:
     np.savez(f, **{k: np.asarray(v, dtype) for k, v in arrays.items()})
@@ -183,7 +183,8 @@ def write_safetensors(
 ) -> None:
   """Writes float32 arrays as PyTorch's libraries expect them."""
   arrays = {n: np.ascontiguousarray(x, np.float32) for n, x in arrays.items()}
-  pathlib.Path(path).touch()
+  path = storage.local_path(path)
+  path.touch()
   mode = os.stat(path).st_mode  # It makes files that nobody else may read.
   # transformers refuses files that do not say so.
   safetensors.numpy.save_file(arrays, path, metadata={'format': 'pt'})
@@ -236,7 +237,7 @@ def replaced_folder(
       yield pathlib.Path(new)
       storage.upload(pathlib.Path(new), storage.as_path(directory), last)
     return
-  directory = pathlib.Path(directory)
+  directory = storage.local_path(directory)
   try:
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
