@@ -17,5 +17,9 @@ def get_config() -> ml_collections.ConfigDict:
   config = common.with_model(config, 'b16')
   config.pp.train = 'train'
   return common.with_sweep(
-    config, base_lr=(0.001, 0.003, 0.01, 0.03), seeds=(0, 1, 2)
+    config,
+    base_lr=(0.001, 0.003, 0.01, 0.03),
+    train='train[:98%]',
+    holdout='train[98%:]',
+    seeds=(0, 1, 2),
   )

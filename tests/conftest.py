@@ -5,7 +5,9 @@ import concurrent.futures
 import contextlib
 import gzip
 import importlib.util
+import io
 import json
+import logging as python_logging
 import os
 import pathlib
 import signal
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import time
 import types
+import warnings
 
 from absl import flags
 import jax
@@ -106,6 +109,48 @@ def start_command(
 def run(*args: str, **options) -> subprocess.CompletedProcess:
   """Runs `python -m args...` to its end."""
   return _finish(start(*args, **options))
+
+
+def call_command(*words: str) -> subprocess.CompletedProcess:
+  """Runs `vit-jax WORDS` in this process, as `run` does in another."""
+  from absl import app
+  from absl import logging
+  from absl.testing import flagsaver
+
+  from vit_jax import command
+  from vit_jax import compilation_cache
+
+  out, err, code = io.StringIO(), io.StringIO(), 0
+  handlers = [*python_logging.getLogger().handlers]
+  with (
+    pytest.MonkeyPatch.context() as patch,
+    flagsaver.flagsaver(),  # Forgets the flags of the command, too.
+    contextlib.redirect_stdout(out),
+    contextlib.redirect_stderr(err),
+    warnings.catch_warnings(),
+  ):
+    # Others import it too; and pytest would show it.
+    warnings.filterwarnings('ignore', '.* found in sys.modules', RuntimeWarning)
+    patch.setattr('sys.argv', ['vit-jax', *words])
+    patch.setenv('GLIBC_TUNABLES', '')  # Or the process would start again.
+    patch.setattr(compilation_cache, 'enable', lambda: None)
+    patch.setattr(app, '_define_help_flags_called', False)
+    patch.setattr(app._register_and_parse_flags_with_usage, 'done', False)
+    for name in ('excepthook', 'unraisablehook'):
+      patch.setattr(sys, name, getattr(sys, name))
+    verbosity = logging.get_verbosity()
+    try:
+      command.main()
+    except SystemExit as e:
+      code = e.code or 0
+    finally:
+      python_logging.getLogger().handlers[:] = handlers
+      logging.set_verbosity(verbosity)
+  if isinstance(code, str):  # Python prints it and exits with 1.
+    code = print(code, file=err) or 1
+  return subprocess.CompletedProcess(
+    words, code, out.getvalue(), err.getvalue()
+  )
 
 
 def _finish(process: subprocess.Popen) -> subprocess.CompletedProcess:

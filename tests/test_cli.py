@@ -22,7 +22,7 @@ RUN_FILES = {
 
 
 def test_words_and_required_flags(monkeypatch):
-  with pytest.raises(errors.UserError, match="'extra' is no flag"):
+  with pytest.raises(errors.UserError, match="'extra' is not a flag"):
     cli.refuse_words(['main.py', 'extra'])
   values = flags.FlagValues()
   for name in ('workdir', 'output'):

@@ -1,16 +1,34 @@
-"""`vit-jax`: it finds the commands, and shells complete them."""
+"""`vit-jax`: each command answers a user's mistakes, shells complete them.
 
+The tests are over `command.COMMANDS`: a new command is tested by being there.
+"""
+
+import functools
+import json
+import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
 
+from conftest import call_command
 from conftest import REPOSITORY
 from conftest import run
 import pytest
 
+import vit_jax
 from vit_jax import command
+from vit_jax.configs import common
+
+
+def assert_refused(result, message=''):
+  """Checks that a command ended with one line that says what is wrong."""
+  assert result.returncode == 1, result
+  assert not result.stdout
+  [line] = result.stderr.splitlines()
+  assert line.startswith(('vit_jax.', 'vit-jax: '))
+  assert re.search(message, line), line
 
 
 def test_every_command_line_is_a_command():
@@ -22,46 +40,165 @@ def test_every_command_line_is_a_command():
   found = {command._path(name) for name in command.COMMANDS}
   root = REPOSITORY / 'vit_jax'
   paths = {path.relative_to(root).with_suffix('').as_posix() for path in found}
-  assert entries - paths == {'command', 'train'}  # Itself, and what calls main.
+  # The last three: vit-jax itself, twice, and what calls main.
+  assert entries - paths == {'command', '__main__', 'train'}
   assert all(path.is_file() for path in found)
 
 
-def test_help_tells_what_each_is_for():
-  result = run('vit_jax.command', '--help')
+@pytest.mark.parametrize('words', [(), ('--help',), ('-h',), ('help',)])
+def test_help_lists_the_commands(words):
+  result = call_command(*words)
   assert result.returncode == 0
   for name in command.COMMANDS:
     [line] = re.findall(rf'^  {name} .*$', result.stdout, re.MULTILINE)
     assert command.summary(name) in line
     assert len(command.summary(name)) > 20
-  assert run('vit_jax.command').stdout == result.stdout
+
+
+@functools.cache
+def own_flags(name):
+  """Returns the flags of a command as shells complete them."""
+  words = call_command('--complete', name).stdout.split()
+  assert '--help' in words
+  return [w for w in words if not w.startswith('--config.')]
+
+
+@pytest.mark.parametrize('name', command.COMMANDS)
+def test_help_of_a_command_prints_its_flags_and_exits_with_0(name):
+  result = call_command(name, '--help')
+  assert (result.returncode, result.stderr) == (0, '')
+  assert command.summary(name) in result.stdout
+  for word in {*own_flags(name)} - {'--help'}:
+    stem = word.removeprefix('--').removesuffix('=')
+    assert re.search(rf'--(\[no\])?{stem}:', result.stdout), word
+
+
+@pytest.mark.parametrize('flag', ['-h', '--helpshort', '--helpfull'])
+def test_other_kinds_of_help_exit_with_0(flag):
+  result = call_command('predict', flag)
+  assert (result.returncode, result.stderr) == (0, '')
+  assert '--artifact:' in result.stdout
+
+
+@pytest.mark.parametrize('name', ['', *command.COMMANDS])
+def test_version(name):
+  result = call_command(*filter(None, [name]), '--version')
+  assert (result.returncode, result.stderr) == (0, '')
+  assert result.stdout == f'{vit_jax.__version__}\n'
+
+
+@pytest.mark.parametrize('name', command.COMMANDS)
+def test_an_unknown_flag_is_refused(name):
+  assert_refused(call_command(name, '--flga=1'), "command line flag 'flga'")
+
+
+@pytest.mark.parametrize('name', command.COMMANDS)
+def test_a_misspelt_flag_is_corrected(name):
+  word = next(w for w in own_flags(name) if w not in ('--help', '--version'))
+  wrong = f'{word.removesuffix("=")[:-1]}=1'
+  right = word.removeprefix('--').removesuffix('=')
+  assert_refused(call_command(name, wrong), f'Did you mean.* {right}')
+
+
+# Commands that have work to do without any argument.
+COMPLETE_ALONE = ('doctor', 'models_list')
+
+
+@pytest.mark.parametrize(
+  'name', sorted({*command.COMMANDS} - {*COMPLETE_ALONE})
+)
+def test_a_command_without_arguments_says_what_it_needs(name):
+  assert_refused(call_command(name), r'must be given|Give|Name')
+
+
+@pytest.mark.parametrize('name', command.COMMANDS)
+def test_a_flag_without_its_value_is_refused(name):
+  words = [w for w in own_flags(name) if w.endswith('=')]
+  if words:
+    word = words[0].removesuffix('=')
+    assert_refused(call_command(name, word), f'Missing value for flag {word}')
+
+
+def test_words_where_flags_belong_are_refused():
+  for words in (
+    ['train', 'configs/digits.py'],
+    ['doctor', 'extra'],
+    ['models_list', 'ViT', 'extra'],
+  ):
+    required = ['--config=configs/digits.py', '--workdir=/nowhere/x']
+    result = call_command(*words, *(required if words[0] == 'train' else []))
+    assert_refused(result, words[-1])
+
+
+def test_a_flag_given_twice_counts_once_with_a_warning():
+  result = call_command('predict', '--artifact=/a', '--artifact=/b', 'x.jpg')
+  assert '--artifact is given 2 times; the last one counts.' in result.stderr
+  assert result.returncode == 1
 
 
 def test_a_command_gets_its_arguments():
-  result = run('vit_jax.command', 'models_list', 'LiT-B16B')
+  result = run('vit_jax', 'models_list', 'LiT-B16B')
   assert result.returncode == 0, result.stderr
   assert 'LiT-B16B_2' in result.stdout
-  result = run('vit_jax.command', 'models_list', 'nothing like it')
-  assert result.returncode == 1
-  assert "vit_jax.models_list: No name has 'nothing" in result.stderr
+  result = call_command('models_list', 'nothing like it')
+  assert_refused(result, "vit_jax.models_list: No name has 'nothing")
 
 
-def test_no_command():
-  result = run('vit_jax.command', 'evalute')
-  assert result.returncode == 1
-  assert "no command 'evalute'. Did you mean evaluate?" in result.stderr
+@pytest.mark.parametrize(
+  'word, hint',
+  [
+    ('evalute', ' Did you mean evaluate?'),
+    ('zero-shot', ' Did you mean zero_shot?'),
+    ('--verbose', ''),
+    ('--completion=tcsh', ' bash, zsh and fish'),
+    ('xyz', ' See vit-jax --help'),
+  ],
+)
+def test_an_unknown_command_is_refused(word, hint):
+  assert_refused(call_command(word), hint)
 
 
-# Those that share flags in one way or another.
-@pytest.mark.parametrize('name', ['export', 'zero_shot', 'sweep'])
-def test_the_flags_of_completion_are_those_there_are(name):
-  names = command.flag_names(name)
-  ours = {x[2:-1] for x in names if not x.startswith('--config.')}
-  text = run(f'vit_jax.{name}', '--helpxml').stdout
+@pytest.mark.parametrize('name', command.COMMANDS)
+def test_completion_has_each_flag_and_setting(name, monkeypatch, tmp_path):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  words = call_command('--complete', name).stdout.split()
+  text = call_command(name, '--helpxml').stdout
   flags = re.findall(r'<file>(.*?)</file>\s*<name>(.*?)</name>', text)
   defined = {flag for file, flag in flags if 'vit_jax' in file}
-  assert ours == defined
-  assert ('--config.base_lr=' in names) == ('config' in ours)
-  assert ('--config.pp.crop=' in names) == ('config' in ours)
+  ours = {w.strip('-=') for w in words if not w.startswith('--config.')}
+  assert ours == {*defined, 'help', 'version'} - {'h'}
+  settings = {w for w in words if w.startswith('--config.')}
+  if 'config' not in ours:
+    assert not settings
+    return
+  flat = common.get_config().to_dict()
+  flat.pop('model')  # What is in it depends on the family.
+  want = {f'--config.{k}=' for k, v in flat.items() if not isinstance(v, dict)}
+  want |= {f'--config.pp.{k}=' for k in flat['pp']}
+  assert want <= settings
+  assert {
+    '--config.total_epochs=',
+    '--config.mesh.fsdp=',
+    '--config.model.transformer.num_layers=',
+  } <= settings
+  assert ('--config.sweep.seeds=' in settings) == (name == 'sweep')
+
+
+def test_completion_is_kept_until_the_code_changes(monkeypatch, tmp_path):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  want = command.flag_names('predict')
+  asked = []
+  defined = lambda name: asked.append(name) or ['--new=']
+  monkeypatch.setattr(command, '_defined', defined)
+  assert command.flag_names('predict') == want
+  assert not asked
+  [path] = (tmp_path / 'vit_jax').iterdir()
+  path.write_text(json.dumps(json.loads(path.read_text()) | {'code': 'old'}))
+  assert command.flag_names('predict') == ['--new=']
+  path.write_text('cut {')
+  assert command.flag_names('predict') == ['--new=']
+  monkeypatch.setenv('XDG_CACHE_HOME', os.devnull)  # It cannot be written.
+  assert command.flag_names('predict') == ['--new=']
 
 
 @pytest.mark.parametrize(
@@ -69,7 +206,7 @@ def test_the_flags_of_completion_are_those_there_are(name):
   [
     (['vit-jax', 'fea'], ['features']),
     (['vit-jax', 'predict', '--top'], ['--top_k=']),
-    (['vit-jax', 'train', '--config.base'], ['--config.base_lr=']),
+    (['vit-jax', 'train', '--config.warmup_e'], ['--config.warmup_epochs=']),
     (['vit-jax', 'train', 'configs/b'], []),  # Bash goes on with files.
   ],
 )
@@ -77,10 +214,10 @@ def test_bash_completes(words, want, tmp_path):
   if not shutil.which('bash'):
     pytest.skip('needs bash')
   (tmp_path / 'vit-jax').write_text(
-    f'#!/bin/sh\nexec {sys.executable} -m vit_jax.command "$@"\n'
+    f'#!/bin/sh\nexec {sys.executable} -m vit_jax "$@"\n'
   )
   (tmp_path / 'vit-jax').chmod(0o755)
-  script = run('vit_jax.command', '--completion=bash').stdout
+  script = call_command('--completion=bash').stdout
   quoted = ' '.join(f"'{word}'" for word in words)
   result = subprocess.run(
     [
@@ -93,7 +230,10 @@ def test_bash_completes(words, want, tmp_path):
     text=True,
     check=True,
     cwd=REPOSITORY,
-    env={'PATH': f'{tmp_path}:/usr/bin:/bin'},
+    env={
+      'PATH': f'{tmp_path}:/usr/bin:/bin',
+      'XDG_CACHE_HOME': os.environ['XDG_CACHE_HOME'],
+    },
   )
   assert result.stdout.split() == want
   assert not result.stderr

@@ -1,6 +1,7 @@
 """Programs are kept where users keep caches, and found again."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -32,9 +33,10 @@ def hits(**environment):
     env=os.environ | {'JAX_PLATFORMS': 'cpu'} | environment,
     cwd=REPOSITORY,
     check=True,
-    stdout=subprocess.PIPE,
+    capture_output=True,
     text=True,
   )
+  assert not result.stderr
   return int(result.stdout)
 
 
@@ -46,3 +48,41 @@ def test_a_second_process_compiles_nothing_again(tmp_path):
   assert folder.name.startswith('xla-')
   assert hits(JAX_ENABLE_COMPILATION_CACHE='0', **home) == 0
   assert hits(JAX_COMPILATION_CACHE_DIR=str(tmp_path / 'mine'), **home) == 0
+
+
+_WITHOUT_HOME = """
+import io
+from vit_jax import cli, doctor, plot
+
+def main(argv):
+  plot._figure(1, 1).savefig(io.BytesIO())
+  doctor.examine([doctor.check_disk])
+
+cli.run(main)
+"""
+
+
+def test_without_a_home_commands_warn_of_nothing_but_doctor_does():
+  """A path below a file can be made by nobody, not by root either."""
+  environment = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ('XDG_CACHE_HOME', 'XDG_CONFIG_HOME', 'MPLCONFIGDIR')
+  }
+  home = {'HOME': f'{os.devnull}/home', 'JAX_PLATFORMS': 'cpu'}
+  code = f'{_CODE}\n{_WITHOUT_HOME}'
+  result = subprocess.run(
+    [sys.executable, '-c', code],
+    env=environment | home,
+    cwd=REPOSITORY,
+    check=True,
+    capture_output=True,
+    text=True,
+  )
+  assert not result.stderr
+  assert result.stdout.startswith('0\nok      this folder')
+  assert re.search(
+    rf'warning the cache   {os.devnull}/home/.*cannot be made: Not a directory',
+    result.stdout,
+  )
+  assert 'Try: Make room, or set JAX_COMPILATION_CACHE_DIR' in result.stdout

@@ -1,15 +1,27 @@
 """Workdirs that are addresses; a folder stands for the bucket."""
 
+import ast
 import json
+import re
 
+from conftest import call_command
+from conftest import REPOSITORY
 from conftest import rows
 import jax.numpy as jnp
 import pytest
 
+from vit_jax import checkpoint
+from vit_jax import cli
+from vit_jax import command
 from vit_jax import errors
 from vit_jax import metrics
 from vit_jax import state as state_lib
 from vit_jax import storage
+from vit_jax.configs import common
+from vit_jax.configs import models
+from vit_jax.configs import validate
+from vit_jax.data import sources
+from vit_jax.data import text
 from vit_jax.interop import files
 
 
@@ -87,3 +99,170 @@ def test_settings_of_a_run_are_read_from_an_address(bucket):
   files.write_json({'seed': 1}, path)
   assert files.read_json(path) == {'seed': 1}
   assert json.loads((bucket / 'config.json').read_text()) == {'seed': 1}
+
+
+@pytest.mark.parametrize(
+  'path', ['gs://b/x', 'gs:/b/x', 's3://b', 'http://h/x']
+)
+def test_local_path_refuses_addresses(path):
+  assert storage.is_address(path)
+  with pytest.raises(errors.UserError, match=f'^{path} is an address'):
+    storage.local_path(path)
+
+
+@pytest.mark.parametrize('path', ['/a/b', 'a:b', 'c:/x', 'x/gs:/y', '-', ''])
+def test_local_path_takes_names_of_files(path):
+  assert not storage.is_address(path)
+  assert storage.local_path(path) == storage.pathlib.Path(path)
+
+
+def test_a_workdir_with_one_slash_is_refused(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  for workdir in ('gs:/bucket/run', 's3://bucket/run'):
+    with pytest.raises(
+      errors.UserError, match='a folder or gs://BUCKET/FOLDER'
+    ):
+      storage.make_workdir(workdir)
+  assert not list(tmp_path.iterdir())
+
+
+ADDRESS = 'gs://no-such-bucket/x'
+
+
+def _text_flags(name):
+  """Returns the flags of a command that take any text."""
+  xml = call_command(name, '--helpxml').stdout
+  own = set(call_command('--complete', name).stdout.split())
+  return [
+    flag
+    for flag, kind in _FLAG.findall(xml)
+    if kind == 'string' and f'--{flag}=' in own
+  ]
+
+
+_FLAG = re.compile(r'<name>(.*?)</name>.*?<type>(.*?)</type>', re.DOTALL)
+
+
+@pytest.mark.parametrize('name', command.COMMANDS)
+def test_a_flag_is_refused_an_address_or_may_be_one(
+  name, tmp_path, monkeypatch
+):
+  """Each flag that takes a text, so that a new one is covered."""
+  monkeypatch.chdir(tmp_path)
+  for flag in _text_flags(name):
+    if flag in (*cli.MAY_BE_ADDRESSES, *cli.TEXTS):
+      continue
+    required = []
+    if name in ('train', 'sweep'):
+      required = [f'--config={REPOSITORY}/configs/digits.py']
+    result = call_command(name, *required, f'--{flag}={ADDRESS}')
+    assert result.returncode == 1, flag
+    assert 'Traceback' not in result.stderr, flag
+    if flag != 'workdir':
+      assert 'is an address' in result.stderr or 'given' in result.stderr, flag
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def settings():
+  config = common.with_dataset(common.get_config(), 'digits')
+  config.model = models.get_model_config('mini_4')
+  config.total_steps, config.pp.crop = 1_000, 32
+  return config
+
+
+def test_a_setting_is_refused_an_address_or_may_be_one(
+  settings, tmp_path, monkeypatch
+):
+  """Each setting that is a text, so that a new one is covered."""
+  monkeypatch.chdir(tmp_path)
+  readers = {  # Which come before anything is written.
+    'dataset': lambda: sources.get_source(ADDRESS, 'train'),
+    'tfds_data_dir': lambda: sources.get_source(
+      'a_name', 'train', data_dir=ADDRESS
+    ),
+    'vocabulary': lambda: text.get_tokenizer('bert', ADDRESS, 16),
+  }
+  validate.validate(settings)
+  texts = {k for k in settings if settings.get_type(k) is str}
+  for name in texts - {'pretrained', 'pretrained_dir'}:
+    config = settings.copy_and_resolve_references()
+    config[name] = ADDRESS
+    with pytest.raises(errors.UserError) as error:  # noqa: PT012
+      validate.validate(config)
+      readers[name]()
+    assert ADDRESS in str(error.value), name
+  assert {*readers} <= texts
+  assert not list(tmp_path.iterdir())
+
+
+def test_weights_are_not_written_to_an_address(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(errors.UserError, match='is an address'):
+    checkpoint.save({'head': {'bias': jnp.zeros(3)}}, f'{ADDRESS}.npz')
+  assert not list(tmp_path.iterdir())
+
+
+# Methods and attributes of a path that look at its text alone.
+_OF_TEXT = ('name', 'parts', 'stem', 'suffix')
+# Folders of ours: of `tempfile` and `__file__`.
+_OURS = {
+  'interop/files.py': ('new', 'parent', 'folder'),
+  'workdir.py': ('workdir',),  # Where it is not an address.
+}
+
+
+def _paths_made(path):
+  """Yields (line, source) where a file makes a path of text, or opens one."""
+  tree = ast.parse(path.read_text())
+  parents = {c: p for p in ast.walk(tree) for c in ast.iter_child_nodes(p)}
+  for node in ast.walk(tree):
+    if not isinstance(node, ast.Call) or not node.args:
+      continue
+    called, first = ast.unparse(node.func), node.args[0]
+    parent = parents[node]
+    if isinstance(parent, ast.Attribute) and parent.attr in _OF_TEXT:
+      continue
+    is_ours = (
+      isinstance(first, ast.Constant)
+      or ast.unparse(first) in ('__file__', '_KERNEL', 'tempfile.mkdtemp()')
+      or (isinstance(first, ast.Name) and first.id in _ours(path))
+    )
+    if called in ('pathlib.Path', 'Path', 'os.makedirs', 'os.mkdir'):
+      if not is_ours:
+        yield f'{path.name}:{node.lineno}: {ast.unparse(node)}'
+    elif called == 'open' and _is_text(first, node, parents):
+      yield f'{path.name}:{node.lineno}: {ast.unparse(node)}'
+
+
+def _ours(path):
+  return _OURS.get(path.relative_to(REPOSITORY / 'vit_jax').as_posix(), ())
+
+
+def _is_text(argument, node, parents):
+  """Whether what is opened is a flag, a setting or an argument of type str."""
+  if isinstance(argument, ast.Attribute):
+    root = ast.unparse(argument).split('.')[0]
+    return root in ('options', 'flags', 'config')
+  while not isinstance(node, ast.FunctionDef | ast.Module):
+    node = parents[node]
+  if isinstance(node, ast.Module):
+    return False
+  types = {
+    a.arg: ast.unparse(a.annotation)
+    for a in [*node.args.args, *node.args.kwonlyargs]
+    if a.annotation
+  }
+  return 'str' in types.get(ast.unparse(argument), '')
+
+
+def test_paths_are_made_of_text_by_storage_alone():
+  """Else an address becomes a folder named `gs:` below the current one."""
+  package = REPOSITORY / 'vit_jax'
+  found = [
+    place
+    for path in sorted(package.rglob('*.py'))
+    if path != package / 'storage.py'
+    for place in _paths_made(path)
+  ]
+  assert not found, 'use storage.as_path or storage.local_path'

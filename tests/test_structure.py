@@ -14,7 +14,7 @@ LEVELS = (
   ('official',),
   ('vit_jax',),
   ('errors', 'exits'),
-  ('command',),
+  ('storage', 'command'),
   (
     'configs.models',
     'configs.arguments',
@@ -37,7 +37,6 @@ LEVELS = (
     'configs.validate',
     'interop',
     'interop.kinds',
-    'storage',
   ),
   (
     'plot',
@@ -130,6 +129,8 @@ LEVELS = (
   ('check_result',),
   ('plan_table',),
   ('plan',),
+  ('command',),
+  ('__main__',),
 )
 
 

@@ -1,13 +1,15 @@
-"""The rate is chosen on held-out images, and nothing is run twice."""
+"""Sweeps: the choice of the rate, what is run again, refusals."""
 
 import json
+import shutil
 
-from conftest import run
+from conftest import make_image_folder
 import cv2
 import pytest
 
 from configs import tiny
 from vit_jax import errors
+from vit_jax import storage
 from vit_jax import sweep
 from vit_jax import train
 from vit_jax.configs import common
@@ -25,11 +27,13 @@ def get_config(folder, rates=(0.003, 1e30, 0.01), seeds=(1,)):
   )
 
 
+def never(config, workdir):
+  raise AssertionError(f'{workdir} is run again.')
+
+
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
-  """(images, workdir, result) of a sweep, of which one trial diverges."""
-  from conftest import make_image_folder
-
+  """(images, workdir, result) of a sweep in which one trial diverges."""
   root = tmp_path_factory.mktemp('sweep')
   folder = make_image_folder(root / 'images')
   return (
@@ -90,6 +94,86 @@ def test_a_sweep_of_which_nothing_ends(image_folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+  'setting, value, message',
+  [
+    ('weight_decay', 0.5, 'weight_decay was 0.0, is 0.5'),
+    ('total_epochs', 3.0, 'total_epochs was 2.0, is 3.0, .*total_steps was'),
+  ],
+)
+def test_a_sweep_with_other_settings_is_refused(
+  finished, monkeypatch, setting, value, message
+):
+  folder, workdir, _ = finished
+  monkeypatch.setattr(train, 'train_and_evaluate', never)
+  config = get_config(folder).unlock()
+  config[setting] = value
+  with pytest.raises(errors.UserError, match=message) as error:
+    sweep.sweep(config, str(workdir))
+  assert str(workdir / 'trials' / 'base_lr=0.003') in str(error.value)
+
+
+def test_other_settings_of_a_final_run_are_refused_before_any_trial(
+  finished, tmp_path, monkeypatch
+):
+  folder, workdir, want = finished
+  shutil.copytree(workdir, tmp_path / 'run')
+  shutil.rmtree(tmp_path / 'run' / 'trials')
+  monkeypatch.setattr(train, 'train_and_evaluate', never)
+  config = get_config(folder, rates=(want['best_base_lr'],)).unlock()
+  config.momentum = 0.5
+  with pytest.raises(errors.UserError, match=r'seed=1 .*momentum was 0.9, is'):
+    sweep.sweep(config, str(tmp_path / 'run'))
+
+
+def test_settings_that_change_no_result_may_change(finished, monkeypatch):
+  folder, workdir, want = finished
+  monkeypatch.setattr(train, 'train_and_evaluate', never)
+  config = get_config(folder, rates=(0.003, 0.01)).unlock()
+  config.num_threads, config.checkpoint_every = 2, 7
+  assert sweep.sweep(config, str(workdir))['test'] == want['test']
+
+
+def test_other_images_are_refused(finished, tmp_path, monkeypatch):
+  folder, workdir, _ = finished
+  moved = tmp_path / 'images'
+  folder.rename(moved)
+  shutil.copytree(moved, folder)
+  try:
+    red = sorted((folder / 'train' / 'red').iterdir())
+    red[0].write_bytes(red[1].read_bytes())
+    monkeypatch.setattr(train, 'train_and_evaluate', never)
+    with pytest.raises(errors.UserError, match='data of config.pp.* has chang'):
+      sweep.sweep(get_config(folder), str(workdir))
+  finally:
+    shutil.rmtree(folder)
+    moved.rename(folder)
+
+
+def test_a_sweep_in_a_bucket_stays_there(finished, tmp_path, monkeypatch):
+  """A folder stands for the bucket, as in test_storage.py."""
+  folder, _, _ = finished
+  root = tmp_path / 'bucket'
+  is_in_bucket = lambda path: str(path).startswith(('gs://', str(root)))
+  monkeypatch.setattr(storage, 'is_address', is_in_bucket)
+  to_folder = lambda path: storage.epath.Path(
+    str(path).replace('gs://bucket', str(root))
+  )
+  monkeypatch.setattr(storage, 'as_path', to_folder)
+  monkeypatch.chdir(tmp_path)
+  config = get_config(folder, rates=(0.003,)).unlock()
+  config.total_epochs = 0.5
+  result = sweep.sweep(config, 'gs://bucket/sweep')
+  assert [path.name for path in tmp_path.iterdir()] == ['bucket']
+  assert json.loads((root / 'sweep' / 'sweep.json').read_text()) == {
+    **result,
+    'test': {'1': result['test'][1]},
+  }
+  assert cv2.imread(str(root / 'sweep' / 'sweep.png')) is not None
+  monkeypatch.setattr(train, 'train_and_evaluate', never)
+  assert sweep.sweep(config, 'gs://bucket/sweep') == result
+
+
+@pytest.mark.parametrize(
   'name, value, message',
   [
     ('base_lr', (), r'config.sweep.base_lr is \(\), must have one value'),
@@ -103,6 +187,12 @@ def test_sweeps_that_cannot_work(name, value, message):
   config.sweep[name] = value
   with pytest.raises(errors.UserError, match=message):
     validate.validate(config)
+
+
+def test_rates_that_would_share_a_folder_are_refused(image_folder, tmp_path):
+  config = get_config(image_folder, rates=(0.01, 0.010000001))
+  with pytest.raises(errors.UserError, match='has a value twice'):
+    sweep.sweep(config, str(tmp_path))
 
 
 def test_a_sweep_needs_rates_that_are_used():
@@ -133,13 +223,3 @@ def test_the_table():
   assert lines[-1] == '| 0.01 | 0.6000 ± 0.1414 | 2 |'
   table = sweep.table(result | {'best_base_lr': 0.001})
   assert table.endswith('try further ones.')
-
-
-def test_a_sweep_is_no_run_of_main(tmp_path):
-  result = run(
-    'vit_jax.main',
-    '--config=configs/sweep_cifar10.py',
-    f'--workdir={tmp_path}',
-  )
-  assert result.returncode == 1
-  assert 'Sweeps are run by python -m vit_jax.sweep' in result.stderr

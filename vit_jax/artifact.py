@@ -12,6 +12,7 @@ import numpy as np
 import vit_jax
 from vit_jax import errors
 from vit_jax import preprocessing as preprocessing_lib
+from vit_jax import storage
 from vit_jax import weights as weights_lib
 from vit_jax.interop import files
 from vit_jax.interop import npz
@@ -79,7 +80,7 @@ def _for_pytorch(
   return weights_lib.flatten(weights.params), {}
 
 
-def is_artifact(directory: pathlib.Path) -> bool:
+def is_artifact(directory: storage.Path) -> bool:
   """Whether a folder is what `save` wrote."""
   return 'format' in files.read_json(directory / CONFIG)
 
@@ -90,7 +91,7 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
   Raises:
     errors.UserError: if a file is missing or damaged, or they do not agree.
   """
-  directory = pathlib.Path(directory)
+  directory = storage.local_path(directory)
   config, path = _read_config(directory), directory / WEIGHTS
   for name in (WEIGHTS, LABELS, config.get('vocabulary', LABELS)):
     if not (directory / name).is_file():

@@ -31,6 +31,7 @@ from vit_jax import errors
 from vit_jax import plot
 from vit_jax import predictor as predictor_lib
 from vit_jax import predictor_flags
+from vit_jax import storage
 from vit_jax.data import inputs
 
 Picture = Float[np.ndarray, 'h w 3']
@@ -204,7 +205,7 @@ def _unique(stems: Sequence[str]) -> list[str]:
 def main(argv: Sequence[str]) -> None:
   names = inputs.find(argv[1:])
   predictor = predictor_flags.from_flags()
-  for path in draw(predictor, names, pathlib.Path(flags.FLAGS.output)):
+  for path in draw(predictor, names, storage.local_path(flags.FLAGS.output)):
     print(path)
 
 

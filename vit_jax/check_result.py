@@ -22,6 +22,7 @@ from vit_jax import inference
 from vit_jax import record_result
 from vit_jax import sharding
 from vit_jax import state as state_lib
+from vit_jax import storage
 from vit_jax import weights as weights_lib
 from vit_jax.interop import files
 
@@ -91,7 +92,7 @@ def _evaluate(
 def main(argv: Sequence[str]) -> None:
   if len(argv) != 2:
     raise errors.UserError('Give one folder of results/, results/cifar10 say.')
-  print(check(pathlib.Path(argv[1]), flags.FLAGS.dataset))
+  print(check(storage.local_path(argv[1]), flags.FLAGS.dataset))
 
 
 if __name__ == '__main__':

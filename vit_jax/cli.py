@@ -1,6 +1,7 @@
 """What the command lines share: a mistake gives one clear line, no trace."""
 
 from collections.abc import Callable, Sequence
+import functools
 import logging as python_logging
 import os
 import pathlib
@@ -14,19 +15,22 @@ from absl import flags
 from absl import logging
 import jax
 
+import vit_jax
 from vit_jax import compilation_cache
 from vit_jax import errors
 from vit_jax import exits
 from vit_jax import official
+from vit_jax import storage
 
 _BROKEN_PIPE = 141  # As shells have it: 128 and the number of the signal.
 
 
 def run(main: Callable[[Sequence[str]], None]) -> None:
-  """Runs `main` with the arguments that are no flags.
+  """Runs `main` with the arguments that are not flags.
 
   Exits with 1 and the message alone on `errors.UserError`; `--v=1` shows where
-  it came from.
+  it came from. As `COMMAND --complete` it prints the flags of the command, for
+  shells.
   """
 
   def guarded(argv: Sequence[str]) -> None:
@@ -45,6 +49,11 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
       exits.write_last_line('interrupted.')
       sys.exit(exits.INTERRUPTED)  # Where all end together, none leaves early.
 
+  if sys.argv[1:] == ['--complete']:
+    words = [f'--{f.name}{"" if f.boolean else "="}' for f in _own_flags()]
+    print('\n'.join(sorted([*words, '--help', '--version'])))
+    return
+  _define_help()
   # File names may hold any bytes, and come out as they went in.
   sys.stdout.reconfigure(errors='surrogateescape')
   exits.on_interrupt()
@@ -63,8 +72,14 @@ def refuse_words(argv: Sequence[str]) -> None:
   """Raises `errors.UserError` at arguments of a command that takes flags alone."""
   if len(argv) > 1:
     raise errors.UserError(
-      f'{argv[1]!r} is no flag: flags begin with --, settings with --config.'
+      f'{argv[1]!r} is not a flag: flags begin with --, settings with --config.'
     )
+
+
+def _own_flags() -> list[flags.Flag]:
+  """Returns the flags that the command and our modules define."""
+  _show_in_help()
+  return flags.FLAGS.get_key_flags_for_module(sys.argv[0])
 
 
 def _show_in_help() -> None:
@@ -73,6 +88,42 @@ def _show_in_help() -> None:
     if module.startswith('vit_jax.'):
       for flag in defined:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+
+
+class _VersionFlag(flags.BooleanFlag):
+  """Prints the version and ends the program."""
+
+  def __init__(self):
+    super().__init__('version', False, 'Print the version.')
+
+  def parse(self, arg: Any) -> None:
+    """Does so, unless it is `--noversion`."""
+    if self._parse(arg):
+      print(vit_jax.__version__)
+      sys.exit(0)
+
+
+class _ShortHelpFlag(app.HelpFlag):
+  """Makes `-h` the same as `--help`."""
+
+  NAME, SHORT_NAME = 'h', None
+
+
+def _define_help() -> None:
+  """Defines the flags that print something and end the program, with 0."""
+  app.define_help_flags()
+  flags.DEFINE_flag(_VersionFlag(), module_name='vit_jax.cli')
+  flags.DEFINE_flag(_ShortHelpFlag())
+  for name in ('h', 'help', 'helpshort', 'helpfull', 'helpxml'):
+    flag = flags.FLAGS[name]  # Those of absl end with 1.
+    flag.parse = functools.partial(_end_well, flag.parse)
+
+
+def _end_well(parse: Callable[[Any], None], arg: Any) -> None:
+  try:
+    parse(arg)
+  except SystemExit:
+    sys.exit(0)
 
 
 def define_image_size() -> None:
@@ -115,6 +166,8 @@ REFUSALS = (
 def _parse_flags(argv: Sequence[str]) -> list[str]:
   try:
     rest = flags.FLAGS(argv)
+    _warn_of_repeated_flags()
+    _refuse_addresses()
     if 'config' in flags.FLAGS:  # Of a missing file it tells when it is used.
       getattr(flags.FLAGS.config, 'trainer', None)
     return rest
@@ -130,6 +183,34 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
       reason,
     )
   sys.exit(f'{exits.program()}: {reason}'.replace('\n', ' '))
+
+
+# Flags that may be addresses, and texts that may begin like one.
+MAY_BE_ADDRESSES = ('artifact', 'model', 'pretrained_dir', 'real_labels')
+TEXTS = ('command', 'labels')
+
+
+def _refuse_addresses() -> None:
+  """Raises `flags.ValidationError` where a flag must name a local path."""
+  for flag in _own_flags():
+    if flag.name in ('workdir', *MAY_BE_ADDRESSES, *TEXTS):
+      continue  # Of workdirs `storage.make_workdir` decides.
+    if isinstance(flag.value, str) and storage.is_address(flag.value):
+      raise flags.ValidationError(
+        f'--{flag.name}={flag.value} is an address: it must be on this machine.'
+      )
+
+
+def _warn_of_repeated_flags() -> None:
+  """Says which value counts where a flag is given more than once."""
+  for name in flags.FLAGS:
+    flag = flags.FLAGS[name]
+    if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
+      print(
+        f'{program()}: --{name} is given {flag.present} times; the last one'
+        f' counts.',
+        file=sys.stderr,
+      )
 
 
 _PARSING = 'Error whilst parsing config file'  # And a trace, by ml_collections.
@@ -177,11 +258,19 @@ def _report(*error: Any) -> None:
     traceback.print_exception(kind, value, trace)
 
 
+_NO_HOME = re.compile(
+  'mkdir -p failed|not a writable directory|temporary cache directory'
+)
+
+
 def _is_ours(record: python_logging.LogRecord) -> bool:
   """Keeps the chatter of libraries out of the log, but not their warnings.
 
-  What goes wrong while a checkpoint is written is raised besides.
+  What goes wrong while a checkpoint is written is raised besides. Matplotlib
+  makes do with a temporary folder where the home cannot be written.
   """
+  if record.name == 'matplotlib' and _NO_HOME.search(record.getMessage()):
+    return False
   if record.levelno == python_logging.ERROR and re.search(
     r'/(asyncio|orbax)/', record.pathname
   ):

@@ -1,16 +1,25 @@
 """`vit-jax COMMAND ...`, the same as `python -m vit_jax.COMMAND ...`.
 
-It imports nothing but what the command needs, so that completion is quick:
+It imports only what the command needs. Shells complete commands, flags, settings:
   source <(vit-jax --completion=bash)   or zsh; fish: vit-jax --completion=fish | source
 """
 
 import ast
+from collections.abc import Iterator, Mapping
+import contextlib
 import difflib
+import hashlib
+import io
+import json
+import os
 import pathlib
-import re
 import runpy
 import sys
+from typing import Any
 
+import platformdirs
+
+import vit_jax
 from vit_jax import exits
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -69,61 +78,69 @@ def _path(command: str) -> pathlib.Path:
 
 def summary(command: str) -> str:
   """Returns the first line of a command's docstring."""
-  return (ast.get_docstring(_tree(_path(command))) or '').split('\n')[0]
+  tree = ast.parse(_path(command).read_text(encoding='utf-8'))
+  return (ast.get_docstring(tree) or '').split('\n')[0]
 
 
 def flag_names(command: str) -> list[str]:
   """Returns the flags of a command, and the settings where it takes a config.
 
-  They are read from the source: importing takes seconds.
+  They are those that the command defines. Importing it takes seconds, so they
+  are kept in the user's cache until a file of the package changes.
   """
-  names = sorted(_defined(_tree(_path(command))))
-  if 'config' in names:
-    names += _settings('common.py', 'config', 'config')
-    names += _settings('images.py', 'pp', 'config.pp')
-  return [f'--{name}=' for name in names]
+  path = platformdirs.user_cache_path('vit_jax') / 'completion.json'
+  code, known = _fingerprint(), {}
+  with contextlib.suppress(OSError, ValueError, AttributeError):
+    known = dict(json.loads(path.read_text(encoding='utf-8')).items())
+  if known.get('code') != code:
+    known = {'code': code}
+  if command not in known:
+    known[command] = _defined(command)
+    with contextlib.suppress(OSError):  # No cache: slower, but right.
+      path.parent.mkdir(parents=True, exist_ok=True)
+      temporary = path.with_name(f'{path.name}.{os.getpid()}')
+      temporary.write_text(json.dumps(known), encoding='utf-8')
+      temporary.replace(path)
+  return known[command]
 
 
-def _tree(path: pathlib.Path) -> ast.Module:
-  return ast.parse(path.read_text(encoding='utf-8'))
+def _fingerprint() -> str:
+  """Returns a hash of the sizes and times of the files of the package."""
+  stats = [(str(p), p.stat()) for p in sorted(_FOLDER.rglob('*.py'))]
+  text = repr([(name, s.st_mtime_ns, s.st_size) for name, s in stats])
+  return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _defined(tree: ast.AST) -> set[str]:
-  """Returns the flags that a file or a function defines, or lets define."""
-  names = set()
-  for node in ast.walk(tree):
-    if isinstance(node, ast.ImportFrom) and node.names[0].name == 'main':
-      names |= _defined(_tree(_path('train')))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-      called = node.func.attr
-      if called.startswith('DEFINE_'):
-        names.add(node.args[0].value)
-      elif called.startswith('define_'):
-        other = _tree(_FOLDER / f'{node.func.value.id}.py')
-        names |= _defined(_function(other, called))
+def _defined(command: str) -> list[str]:
+  """Returns what a command answers to `--complete`, see `cli.run`."""
+  out = io.StringIO()
+  with contextlib.redirect_stdout(out):
+    _run(command, ['--complete'])
+  names = out.getvalue().split()
+  if '--config=' in names:
+    names += [f'--config.{name}=' for name in _settings(command)]
   return names
 
 
-def _function(tree: ast.Module, name: str) -> ast.AST:
-  """Returns a function, and those of the file that it calls."""
-  functions = {
-    node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)
-  }
-  found = [functions[name]]
-  found += [
-    _function(tree, node.func.id)
-    for node in ast.walk(functions[name])
-    if isinstance(node, ast.Call)
-    and isinstance(node.func, ast.Name)
-    and node.func.id in functions
-  ]
-  return ast.Module(found, [])
+def _settings(command: str) -> list[str]:
+  """Returns the settings of run files, of models of every family too."""
+  from vit_jax.configs import common  # Imported late: only completion needs it.
+  from vit_jax.configs import models
+
+  config = common.get_config()
+  if command == 'sweep':
+    config = common.with_sweep(config, ())
+  trees = [config.to_dict()]
+  trees += [{'model': c.to_dict()} for c in models.MODEL_CONFIGS.values()]
+  return list(dict.fromkeys(name for tree in trees for name in _names(tree)))
 
 
-def _settings(file: str, variable: str, prefix: str) -> list[str]:
-  text = (_FOLDER / 'configs' / file).read_text(encoding='utf-8')
-  pattern = rf'^  {variable}\.([a-z]\w*) = '
-  return [f'{prefix}.{x}' for x in re.findall(pattern, text, re.MULTILINE)]
+def _names(tree: Mapping[str, Any], prefix: str = '') -> Iterator[str]:
+  for name, value in tree.items():
+    if isinstance(value, Mapping):
+      yield from _names(value, f'{prefix}{name}.')
+    else:
+      yield f'{prefix}{name}'
 
 
 def usage() -> str:
@@ -136,37 +153,48 @@ def usage() -> str:
       '',
       *rows,
       '',
-      'vit-jax COMMAND --help tells its flags; --completion=bash, zsh or fish',
-      'prints what makes the shell complete them.',
+      'vit-jax COMMAND --help prints its flags, vit-jax --version the version;',
+      'vit-jax --completion=bash, zsh or fish prints a script that makes the',
+      'shell complete them.',
     ]
   )
 
 
 def _answer(first: str, rest: list[str]) -> str:
-  """Returns what is printed where no command is run; exits where it is none."""
+  """Returns what is printed where no command runs; exits at an unknown one."""
   if first in ('--help', '-h', 'help'):
     return usage()
+  if first == '--version':
+    return vit_jax.__version__
   if first == '--complete':
     is_command = rest and rest[0] in COMMANDS
     return '\n'.join(flag_names(rest[0]) if is_command else COMMANDS)
   shell = first.removeprefix('--completion=')
-  if shell != first and shell in _COMPLETIONS:
+  if shell in _COMPLETIONS:
     return _COMPLETIONS[shell]
+  if first.startswith('--completion'):
+    sys.exit('vit-jax: --completion=SHELL knows bash, zsh and fish.')
   near = difflib.get_close_matches(first, COMMANDS, 1)
   hint = f' Did you mean {near[0]}?' if near else ''
   sys.exit(f'vit-jax: there is no command {first!r}.{hint} See vit-jax --help.')
 
 
+def _run(command: str, arguments: list[str]) -> None:
+  exits.on_interrupt()  # Before the imports, which take seconds.
+  sys.argv = [sys.argv[0], *arguments]
+  name = _MODULES.get(command, command)
+  runpy.run_module(f'vit_jax.{name}', run_name='__main__', alter_sys=True)
+
+
 def main() -> None:
   """Runs the command that the first argument names."""
   first, rest = (*sys.argv[1:2], '--help')[0], sys.argv[2:]
-  if first not in COMMANDS:
+  if first == 'help' and rest and rest[0] in COMMANDS:
+    first, rest = rest[0], ['--help']
+  if first in COMMANDS:
+    _run(first, rest)
+  else:
     print(_answer(first, rest))
-    return
-  exits.on_interrupt()  # Before the imports, which take seconds.
-  sys.argv = [sys.argv[0], *rest]
-  name = _MODULES.get(first, first)
-  runpy.run_module(f'vit_jax.{name}', run_name='__main__', alter_sys=True)
 
 
 if __name__ == '__main__':

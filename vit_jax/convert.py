@@ -14,6 +14,7 @@ from absl import logging
 from vit_jax import checkpoint
 from vit_jax import cli
 from vit_jax import errors
+from vit_jax import storage
 from vit_jax import weights as weights_lib
 from vit_jax.interop import extras
 from vit_jax.interop import files
@@ -44,7 +45,7 @@ def convert(
     errors.UserError: if the destination is there already, or its library has no
       such model.
   """
-  path = pathlib.Path(destination)
+  path = storage.local_path(destination)
   if dtype != 'float32' and to != 'npz':
     raise errors.UserError(f'--dtype={dtype} is for --to=npz, not {to}.')
   if os.path.lexists(path):

@@ -1,8 +1,9 @@
-"""Looks whether everything is there that training needs, and trains for two steps.
+"""Checks devices, versions, room, weights and data, and trains for two steps.
 
 python -m vit_jax.doctor [--artifact=NAME_OR_PATH] [--dataset=NAME_OR_PATH]
 
-Prints a line a check and, where one fails, what to do; ends with 1 if one fails.
+Prints a line for each check and, where it fails, what to do; exits with 1 if one
+fails.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +26,11 @@ import numpy as np
 from vit_jax import build
 from vit_jax import checkpoint
 from vit_jax import cli
+from vit_jax import compilation_cache
 from vit_jax import curves
 from vit_jax import environment
 from vit_jax import errors
+from vit_jax import storage
 from vit_jax import train
 from vit_jax import weights as weights_lib
 from vit_jax.configs import common
@@ -130,17 +133,30 @@ def check_memory() -> Iterator[Finding]:
 
 
 def check_disk() -> Iterator[Finding]:
-  """Looks for room for weights, checkpoints and the cache of programs."""
-  cache = pathlib.Path(jax.config.jax_compilation_cache_dir or '.')
-  for what, path in (('this folder', pathlib.Path()), ('the cache', cache)):
-    while not path.exists():
-      path = path.parent
+  """Checks the room for weights and checkpoints, and for compiled programs."""
+  yield _room(
+    'this folder', pathlib.Path.cwd(), 'Make room, or work elsewhere.'
+  )
+  cache = compilation_cache.folder()
+  if not jax.config.jax_enable_compilation_cache or storage.is_address(cache):
+    return
+  advice = (
+    'Make room, or set JAX_COMPILATION_CACHE_DIR to another folder. Without the'
+    ' cache each command compiles its programs again.'
+  )
+  yield _room('the cache', cache, advice)
+
+
+def _room(what: str, path: pathlib.Path, advice: str) -> Finding:
+  try:
+    path.mkdir(parents=True, exist_ok=True)
     free, writable = shutil.disk_usage(path).free, os.access(path, os.W_OK)
-    status = OK if free >= _MIN_DISK and writable else WARNING
-    text = f'{free / _GIB:.1f} GiB free{"" if writable else ", not writable"}'
-    yield Finding(
-      what, status, f'{path.resolve()}: {text}', 'Make room, or work elsewhere.'
-    )
+  except OSError as e:
+    text = f'{path} cannot be made: {e.strerror or e}'
+    return Finding(what, WARNING, text, advice)
+  status = OK if free >= _MIN_DISK and writable else WARNING
+  text = f'{free / _GIB:.1f} GiB free{"" if writable else ", not writable"}'
+  return Finding(what, status, f'{path}: {text}', advice)
 
 
 def check_weights(name: str | None) -> Iterator[Finding]:
@@ -217,9 +233,9 @@ def check_training() -> Iterator[Finding]:
       train.train_and_evaluate(config, workdir)
     finally:
       logging.set_verbosity(verbosity)
-    rows = curves.read(pathlib.Path(workdir))
+    rows = curves.read(storage.local_path(workdir))
     losses = [row['train_loss'] for row in rows if 'train_loss' in row]
-    weights = checkpoint.read(pathlib.Path(workdir) / 'artifact')
+    weights = checkpoint.read(storage.local_path(workdir) / 'artifact')
   finite = all(np.isfinite(x).all() for x in jax.tree.leaves(weights.params))
   yield Finding(
     'training',

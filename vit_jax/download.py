@@ -14,6 +14,7 @@ import filelock
 import tqdm
 
 from vit_jax import errors
+from vit_jax import storage
 
 _BUCKETS = 'https://storage.googleapis.com/'
 _CHUNK = 1 << 20
@@ -72,7 +73,7 @@ def download(url: str, path: os.PathLike | str, *, sha256: str = '') -> None:
     errors.UserError: if the server cannot be reached or says no, or the file
       comes short or with another checksum.
   """
-  url, path = https_url(url), pathlib.Path(path)
+  url, path = https_url(url), storage.local_path(path)
   with _explaining(url), one_process(path):
     if not path.exists():
       _download(url, path, sha256)
@@ -122,7 +123,7 @@ def _explaining(url: str) -> Iterator[None]:
     raise errors.UserError(f'{url} cannot be fetched: {reason}.') from e
 
 
-def file_sha256(path: os.PathLike | str) -> str:
+def file_sha256(path: os.PathLike) -> str:
   """Returns the SHA-256 of a file in hexadecimal."""
   with open(path, 'rb') as f:
     return hashlib.file_digest(f, 'sha256').hexdigest()

@@ -12,7 +12,6 @@ rows of [class, taken for, examples], by their numbers in `labels`.
 
 from collections.abc import Sequence
 import json
-import pathlib
 from typing import Any
 import unicodedata
 
@@ -28,6 +27,7 @@ from vit_jax import predictor as predictor_lib
 from vit_jax import predictor_flags
 from vit_jax import probes
 from vit_jax import scores
+from vit_jax import storage
 from vit_jax.data import real_labels
 from vit_jax.data import sources
 from vit_jax.data import subsets
@@ -176,7 +176,7 @@ def main(argv: Sequence[str]) -> None:
   short = {k: v for k, v in result.items() if k not in _PRINTED_NOT}
   print(json.dumps(short, indent=2))
   if options.output:
-    path = pathlib.Path(options.output)
+    path = storage.local_path(options.output)
     try:
       path.parent.mkdir(parents=True, exist_ok=True)
       files.write_json(result, path)

@@ -27,6 +27,7 @@ import numpy as np
 from vit_jax import cli
 from vit_jax import errors
 from vit_jax import predictor_flags
+from vit_jax import storage
 from vit_jax import weights as weights_lib
 from vit_jax.data import augment
 from vit_jax.interop import files
@@ -70,7 +71,7 @@ def export(weights: weights_lib.Weights, output: str) -> float:
   Raises:
     errors.UserError: if the file is there, cannot be written, or comes out wrong.
   """
-  path = pathlib.Path(output)
+  path = storage.local_path(output)
   if path.suffix not in _WRITERS:
     raise errors.UserError(
       f'--output={output} must end in {" or ".join(_WRITERS)}.'

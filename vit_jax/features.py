@@ -25,6 +25,7 @@ from vit_jax import cli
 from vit_jax import errors
 from vit_jax import predictor as predictor_lib
 from vit_jax import predictor_flags
+from vit_jax import storage
 from vit_jax.data import inputs
 from vit_jax.interop import files
 from vit_jax.models import capture
@@ -52,7 +53,7 @@ def write(rows: Iterable[Row], output: str) -> int:
   Raises:
     errors.UserError: if it cannot be written, or there is nothing to write.
   """
-  path = pathlib.Path(output)
+  path = storage.local_path(output)
   write_rows = _WRITERS.get(path.suffix)
   if write_rows is None:
     raise errors.UserError(

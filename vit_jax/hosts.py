@@ -12,6 +12,7 @@ import jax
 from jax._src import distributed
 from jax.experimental import multihost_utils
 import numpy as np
+import orbax.checkpoint as ocp
 
 from vit_jax import errors
 from vit_jax import exits
@@ -25,6 +26,10 @@ _CLUSTER_SIZES = ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
 # one to do so, as those that were killed never do.
 _LEFT = 'vit_jax/left'
 _GRACE_SECONDS = 15
+
+# How long a process that failed waits for the others to fail too.
+_AGREEMENT_SECONDS = 60
+_DAY = 24 * 60 * 60
 
 
 def is_cluster(environment: Mapping[str, str]) -> bool:
@@ -139,6 +144,39 @@ def noticing_losses() -> Iterator[None]:
       f'Another process was lost: {_first_line(e)} Start all of them again: they'
       f' go on from the newest checkpoint.'
     )
+
+
+@contextlib.contextmanager
+def agreeing(name: str) -> Iterator[None]:
+  """Raises `errors.UserError` in all processes where one of them does.
+
+  A process cannot continue alone: the others may wait for it in the middle of
+  a step. If they do not end here in time, this one exits, which ends them too.
+
+  Args:
+    name: a name that no other agreement of this program has.
+  """
+  error = None
+  try:
+    yield
+  except errors.UserError as e:
+    error = e
+  if jax.process_count() > 1:
+    seconds = _DAY if error is None else _AGREEMENT_SECONDS
+    meet = ocp.multihost.get_barrier_sync_fn()
+    try:
+      meet(key=f'agreeing {name}', timeout_ms=1000 * seconds)
+    except jax.errors.JaxRuntimeError:
+      if error is not None:
+        _leave(str(error))
+      raise
+    failed = multihost_utils.process_allgather(np.array(error is not None))
+    if error is None and failed.any():
+      raise errors.UserError(
+        f'processes {np.flatnonzero(failed).tolist()} failed; their logs say why.'
+      )
+  if error is not None:
+    raise error
 
 
 def _leave(line: str) -> NoReturn:

@@ -1,7 +1,6 @@
 """Weights and vocabularies of LiT models: found, downloaded, put together."""
 
 import dataclasses
-import pathlib
 from typing import Any
 
 import flax.linen as nn
@@ -14,6 +13,7 @@ from vit_jax import download
 from vit_jax import errors
 from vit_jax import registry
 from vit_jax import released
+from vit_jax import storage
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
 
@@ -55,7 +55,7 @@ def find_vocabulary(
     directory, source = 'checkpoints', f'{directory}/{source.split("/")[-1]}'
   return str(
     released.download_first(
-      [source], pathlib.Path(directory) / source.split('/')[-1]
+      [source], storage.local_path(directory) / source.split('/')[-1]
     )
   )
 

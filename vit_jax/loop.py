@@ -142,11 +142,9 @@ def run(
         stop = new_metrics is None
       if new_metrics:
         test_metrics = new_metrics
-        parts.writer.write(step, test_metrics)
         accuracy = test_metrics[state_lib.BEST_METRIC]
         save = save or (config.checkpoint_every > 0 and accuracy > best)
         best = max(best, accuracy)
-        parts.progress.reset(step)
       if save or stop:
         reports.flush()
         reports.check_finite(step, metrics)
@@ -168,11 +166,14 @@ def _save(
 
 
 def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics | None:
-  """Returns the test metrics; None if the run is to stop instead."""
+  """Returns the test metrics, written too; None if the run is to stop instead."""
   try:
-    return evaluation.of_state(parts.eval_fn, state)
+    metrics = evaluation.of_state(parts.eval_fn, state)
   except preemption.StopRequestedError:
     return None
+  parts.writer.write(int(state.step), metrics)
+  parts.progress.reset(int(state.step))
+  return metrics
 
 
 def _due(step: int, every: int, *, last: int) -> bool:

@@ -10,12 +10,13 @@ if __name__ == '__main__':
   exits.on_interrupt()  # Before the imports, which take seconds.
   huge_pages.use()  # Likewise: it would repeat them.
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import flags
 from absl import logging
 import jax
+import ml_collections
 from ml_collections import config_flags
 
 from vit_jax import cli
@@ -31,37 +32,11 @@ from vit_jax.configs import resolved
 from vit_jax.configs import unused
 from vit_jax.configs import validate
 
-_CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'Run file, see configs/.', lock_config=True
-)
-_WORKDIR = flags.DEFINE_string(
-  'workdir',
-  None,
-  'Folder for checkpoints, metrics, the artifact; or gs://BUCKET/FOLDER.',
-)
-_DISTRIBUTED = flags.DEFINE_enum(
-  'distributed',
-  'auto',
-  ['auto', 'on', 'off'],
-  'Whether to run with the other hosts of a cluster; auto: where one is seen.',
-)
-_COORDINATOR_ADDRESS = flags.DEFINE_string(
-  'coordinator_address', None, 'HOST:PORT of process 0, a free port there.'
-)
-_NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', None, 'Of all hosts together.', lower_bound=1
-)
-_PROCESS_ID = flags.DEFINE_integer(
-  'process_id', None, 'Of this process, from 0.', lower_bound=0
-)
-_HEARTBEAT_TIMEOUT = flags.DEFINE_integer(
-  'heartbeat_timeout',
-  100,
-  'Seconds after which a silent process counts as lost, and the others stop.',
-  lower_bound=1,
-)
+Trainer = Callable[[ml_collections.ConfigDict, str], Any]
 
-TRAINERS = {  # By config.trainer and whether the model is of images and texts.
+TRAINERS: dict[
+  tuple[str, bool], Trainer
+] = {  # By config.trainer and whether the model is of images and texts.
   ('train', False): train.train_and_evaluate,
   ('evaluate', False): evaluation.evaluate,
   ('contrastive', True): contrastive.train_and_evaluate,
@@ -70,38 +45,73 @@ TRAINERS = {  # By config.trainer and whether the model is of images and texts.
 }
 
 
-def run(trainers: Mapping[tuple[str, bool], Any] = TRAINERS) -> None:
-  """Runs the trainer that the config names.
+def define_flags() -> None:
+  """Defines the flags that `run` reads."""
+  config_flags.DEFINE_config_file(
+    'config', None, 'Run file, see configs/.', lock_config=True
+  )
+  flags.DEFINE_string(
+    'workdir',
+    None,
+    'Folder for checkpoints, metrics, the artifact; or gs://BUCKET/FOLDER.',
+  )
+  flags.DEFINE_enum(
+    'distributed',
+    'auto',
+    ['auto', 'on', 'off'],
+    'Whether to run with the other hosts of a cluster; auto: where one is seen.',
+  )
+  flags.DEFINE_string(
+    'coordinator_address', None, 'HOST:PORT of process 0, a free port there.'
+  )
+  flags.DEFINE_integer(
+    'num_processes', None, 'Number of processes, over all hosts.', lower_bound=1
+  )
+  flags.DEFINE_integer(
+    'process_id', None, 'Number of this process, from 0.', lower_bound=0
+  )
+  flags.DEFINE_integer(
+    'heartbeat_timeout',
+    100,
+    'Seconds after which a silent process counts as lost, and the others stop.',
+    lower_bound=1,
+  )
+  flags.mark_flags_as_required(['config', 'workdir'])
 
-  Args:
-    trainers: those there are, as `TRAINERS`.
+
+def read_config() -> ml_collections.ConfigDict:
+  """Returns the settings of the flags, checked.
 
   Raises:
-    errors.UserError: if it is none of them.
+    errors.UserError: if one of them cannot work.
   """
-  config, workdir = _CONFIG.value, _WORKDIR.value
+  config = flags.FLAGS.config
   if config.trainer == 'inference_time':
     inference_time.check(config)
-  else:
-    given = config_flags.get_override_values(flags.FLAGS['config'])
-    config = durations.steps_first(config, given)
-    config = resolved.complete(config)
-    validate.validate(config)
-    unused.refuse(config, given)
-  has_text = 'text_model' in (config.get('model') or {})
-  if (config.trainer, has_text) not in trainers:
-    raise errors.UserError(
-      f'config.trainer is {config.trainer!r}, here one of'
-      f' {sorted({name for name, _ in trainers})}. Sweeps are run by python -m'
-      f' vit_jax.sweep, and nothing else is.'
-    )
-  folder = storage.make_workdir(workdir)
+    return config
+  given = config_flags.get_override_values(flags.FLAGS['config'])
+  config = durations.steps_first(config, given)
+  config = resolved.complete(config)
+  validate.validate(config)
+  unused.refuse(config, given)
+  return config
+
+
+def launch(trainer: Trainer, config: ml_collections.ConfigDict) -> None:
+  """Joins the other hosts and runs a trainer in the workdir of the flags.
+
+  Raises:
+    errors.UserError: if the workdir cannot be written or hosts cannot be joined,
+      or what the trainer raises.
+  """
+  options = flags.FLAGS
+  folder = storage.make_workdir(options.workdir)
   hosts.start(
-    _DISTRIBUTED.value,
-    coordinator_address=_COORDINATOR_ADDRESS.value,
-    num_processes=_NUM_PROCESSES.value,
-    process_id=_PROCESS_ID.value,
-    heartbeat_timeout=_HEARTBEAT_TIMEOUT.value,
+    options.distributed,
+    coordinator_address=options.coordinator_address,
+    num_processes=options.num_processes,
+    process_id=options.process_id,
+    heartbeat_timeout=options.heartbeat_timeout,
   )
   logging.info(
     'Process %d of %d, devices: %s',
@@ -111,14 +121,27 @@ def run(trainers: Mapping[tuple[str, bool], Any] = TRAINERS) -> None:
   )
   with hosts.failing_together():
     hosts.check_shared(folder)
-    trainers[config.trainer, has_text](config, workdir)
+    trainer(config, options.workdir)
+
+
+def has_texts(config: ml_collections.ConfigDict) -> bool:
+  """Whether the model is of images and texts."""
+  return 'text_model' in (config.get('model') or {})
 
 
 def main(argv: Sequence[str]) -> None:
   cli.refuse_words(argv)
-  run()
+  config = read_config()
+  trainer = TRAINERS.get((config.trainer, has_texts(config)))
+  if trainer is None:
+    raise errors.UserError(
+      f'config.trainer is {config.trainer!r}, here one of'
+      f' {sorted({name for name, _ in TRAINERS})}. python -m vit_jax.sweep'
+      f' runs sweeps.'
+    )
+  launch(trainer, config)
 
 
 if __name__ == '__main__':
-  flags.mark_flags_as_required(['config', 'workdir'])
+  define_flags()
   cli.run(main)

@@ -66,10 +66,10 @@ class Writer:
     self._enabled = jax.process_index() == 0
     if not self._enabled:
       return
-    self._folder, self._address = pathlib.Path(workdir), None
+    self._folder, self._address = storage.as_path(workdir), None
     if storage.is_address(workdir):  # Where files cannot grow.
+      self._address = self._folder
       self._folder = pathlib.Path(tempfile.mkdtemp())
-      self._address = storage.as_path(workdir)
       if (self._address / JSONL).exists():
         text = (self._address / JSONL).read_text(encoding='utf-8')
         files.write_text(text, self._folder / JSONL)

@@ -31,6 +31,10 @@ def table(entries: Sequence[registry.Entry]) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
+  if len(argv) > 2:
+    raise errors.UserError(
+      f'Give one part of a name, not {len(argv) - 1}: {" ".join(argv[1:])}.'
+    )
   part = argv[1] if len(argv) > 1 else ''
   found = [
     entry

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import io
-import os
 from typing import Any
 import warnings
 
@@ -26,7 +25,7 @@ def _figure(width: int | float, height: int | float) -> Any:
   return Figure(figsize=(width, height), layout='constrained')
 
 
-def save(figure: Any, path: os.PathLike | str) -> None:
+def save(figure: Any, path: storage.Path | str) -> None:
   """Writes a figure as a PNG, whole or not at all."""
   buffer = io.BytesIO()
   with _names_are_text(figure):

@@ -9,7 +9,6 @@ an image that comes through standard input.
 from collections.abc import Iterable, Iterator, Sequence
 import csv
 import json
-import pathlib
 import sys
 
 from absl import flags
@@ -19,6 +18,7 @@ from vit_jax import cli
 from vit_jax import errors
 from vit_jax import predictor as predictor_lib
 from vit_jax import predictor_flags
+from vit_jax import storage
 from vit_jax.data import inputs
 
 Named = tuple[str, predictor_lib.Prediction]
@@ -51,7 +51,7 @@ def read_labels(path: str, count: int) -> list[str]:
     errors.UserError: if it cannot be read or has not `count` lines.
   """
   try:
-    lines = pathlib.Path(path).read_text(encoding='utf-8').splitlines()
+    lines = storage.local_path(path).read_text(encoding='utf-8').splitlines()
   except (OSError, UnicodeDecodeError) as e:
     raise errors.UserError(f'labels={path} cannot be read: {e}.') from e
   if len(lines) != count:

@@ -26,6 +26,7 @@ from vit_jax import curves
 from vit_jax import errors
 from vit_jax import metrics
 from vit_jax import plot
+from vit_jax import storage
 from vit_jax.interop import files
 
 RESULT, MODEL = 'result.json', 'model'
@@ -68,7 +69,7 @@ def record(
   saved = files.read_json(workdir / name / artifact.CONFIG)
   lines = (workdir / metrics.JSONL).read_text(encoding='utf-8')
   rows = curves.read(workdir)
-  config['dataset'] = pathlib.Path(config['dataset']).name
+  config['dataset'] = pathlib.PurePath(config['dataset']).name
   saved['info']['dataset'] = config['dataset']
   result = {
     **how,
@@ -117,9 +118,9 @@ def main(argv: Sequence[str]) -> None:
     name: options[name].value
     for name in ('command', 'hardware', 'hours', 'commit')
   }
-  output = pathlib.Path(options.output)
+  output = storage.local_path(options.output)
   result = record(
-    pathlib.Path(options.workdir), output, how, model=options.model
+    storage.local_path(options.workdir), output, how, model=options.model
   )
   print(f'{output}: {json.dumps(result["metrics"])}')
 

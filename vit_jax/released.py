@@ -12,6 +12,7 @@ from absl import logging
 from vit_jax import download
 from vit_jax import errors
 from vit_jax import registry
+from vit_jax import storage
 from vit_jax.configs import models as model_configs
 from vit_jax.interop import files
 
@@ -43,7 +44,7 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
   """
   if download.is_url(name_or_path):
     return _cached(name_or_path)
-  path = pathlib.Path(name_or_path).expanduser()
+  path = storage.local_path(name_or_path)
   if path.exists():
     return path
   if path.suffix in _SUFFIXES or len(path.parts) > 1:
@@ -54,7 +55,7 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
     name_or_path = best_augreg(name_or_path, directory)
   if download.is_url(directory):
     return _cached(f'{directory.rstrip("/")}/{name_or_path}.npz')
-  path = pathlib.Path(directory) / f'{name_or_path}.npz'
+  path = storage.local_path(directory) / f'{name_or_path}.npz'
   for candidate in (path, path.with_suffix('')):
     if candidate.exists():
       return candidate
@@ -76,7 +77,7 @@ def best_augreg(model: str, directory: str) -> str:
   if download.is_url(directory):
     path = _cached(f'{directory.rstrip("/")}/index.csv')
   else:
-    path = pathlib.Path(directory) / 'index.csv'
+    path = storage.local_path(directory) / 'index.csv'
   try:
     with open(path, encoding='utf-8', newline='') as f:
       rows = [

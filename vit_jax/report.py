@@ -263,8 +263,10 @@ def of_workdir(workdir: str, dataset: str | None = None) -> storage.Path:
     )
   weights, source = None, None
   name = 'artifact_ema' if config['ema_decay'] else 'artifact'
-  path = pathlib.Path(workdir) / name
+  path = storage.as_path(workdir) / name
   try:
+    if storage.is_address(workdir):
+      raise errors.UserError(f'{path} must be copied to a folder first.')
     weights = checkpoint.read(path if path.is_dir() else workdir)
   except errors.UserError as e:
     print(f'No predictions are shown: {e}')

@@ -10,7 +10,6 @@ seed shows others.
 
 from collections.abc import Sequence
 import math
-import pathlib
 
 from absl import flags
 import cv2
@@ -141,7 +140,7 @@ def main(argv: Sequence[str]) -> None:
   sheet = contact_sheet(images, captions)
   _, data = cv2.imencode('.png', sheet[..., ::-1])
   try:
-    storage.write_bytes(data.tobytes(), pathlib.Path(options.output))
+    storage.write_bytes(data.tobytes(), storage.local_path(options.output))
   except OSError as e:
     raise errors.UserError(
       f'output={options.output} cannot be written: {e.strerror}.'

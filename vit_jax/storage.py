@@ -1,7 +1,12 @@
-"""Where a run writes: a folder, or an address in a bucket, gs://bucket/run."""
+"""Paths that people give: files and folders, or addresses, gs://bucket/run.
+
+Whatever comes from a flag, a setting or a caller becomes a path here and nowhere
+else, so that no address becomes a local folder named `gs:`.
+"""
 
 import os
 import pathlib
+import re
 import uuid
 
 from etils import epath
@@ -11,9 +16,12 @@ from vit_jax import errors
 Path = pathlib.Path | epath.Path
 
 
+_SCHEME = re.compile(r'[a-zA-Z][a-zA-Z0-9+.-]+:/')
+
+
 def is_address(path: os.PathLike | str) -> bool:
-  """Whether a path is an address, and not a file or folder here."""
-  return '://' in os.fspath(path)
+  """Whether a path is an address, not a file or folder of this machine."""
+  return _SCHEME.match(os.fspath(path)) is not None
 
 
 def as_path(path: os.PathLike | str) -> Path:
@@ -21,11 +29,24 @@ def as_path(path: os.PathLike | str) -> Path:
   return epath.Path(path) if is_address(path) else pathlib.Path(path)
 
 
-def make_workdir(workdir: str) -> Path:
-  """Makes a folder, or finds out whether a bucket can be written to.
+def local_path(path: os.PathLike | str) -> pathlib.Path:
+  """Returns the path of a file or folder of this machine, `~` being the home.
 
   Raises:
-    errors.UserError: if not.
+    errors.UserError: if it is an address.
+  """
+  if is_address(path):
+    raise errors.UserError(
+      f'{path} is an address: this must be a file or folder of this machine.'
+    )
+  return pathlib.Path(path).expanduser()
+
+
+def make_workdir(workdir: str) -> Path:
+  """Makes a folder, or checks that a bucket can be written.
+
+  Raises:
+    errors.UserError: if it cannot.
   """
   if is_address(workdir) and not workdir.startswith('gs://'):
     raise errors.UserError(

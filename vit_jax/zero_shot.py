@@ -5,6 +5,7 @@ python -m vit_jax.zero_shot --model=/tmp/lit/artifact --labels=labels.txt IMAGE.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+import os
 import pathlib
 
 from absl import flags
@@ -21,6 +22,7 @@ from vit_jax import predict
 from vit_jax import predictor
 from vit_jax import preprocessing
 from vit_jax import released
+from vit_jax import storage
 from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
 from vit_jax.data import augment
@@ -51,7 +53,7 @@ def load(
   Raises:
     errors.UserError: if something is missing or does not fit.
   """
-  if pathlib.Path(model).is_dir():
+  if os.path.isdir(model):
     weights = checkpoint.read(model)
     if not weights.vocabulary:
       raise errors.UserError(
@@ -59,7 +61,7 @@ def load(
         f' python -m vit_jax.predict.'
       )
     return weights
-  name = lit_weights.full_name(config_name or pathlib.Path(model).stem)
+  name = lit_weights.full_name(config_name or pathlib.PurePath(model).stem)
   if name is None:
     raise errors.UserError(
       f'{model} is no artifact folder and no released LiT model. Of an .npz file'
@@ -199,8 +201,9 @@ def _embed_labels(
 
 def read_list(text_or_file: str) -> list[str]:
   """Returns the lines of a file, or what stands between commas."""
-  if pathlib.Path(text_or_file).is_file():
-    lines = pathlib.Path(text_or_file).read_text(encoding='utf-8').splitlines()
+  if os.path.isfile(text_or_file):
+    path = storage.local_path(text_or_file)
+    lines = path.read_text(encoding='utf-8').splitlines()
   else:
     lines = text_or_file.split(',')
   return [line.strip() for line in lines if line.strip()]

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 import os
+import re
 
 import ml_collections
 from ml_collections.config_dict import placeholder
 
+from vit_jax import errors
 from vit_jax import registry
 from vit_jax.configs import durations
 from vit_jax.configs import images
@@ -254,18 +256,18 @@ def with_sweep(
   config: ml_collections.ConfigDict,
   base_lr: Sequence[float],
   *,
-  train: str = 'train[:98%]',
-  holdout: str = 'train[98%:]',
+  train: str = '',
+  holdout: str = '',
   seeds: Sequence[int] = (0,),
 ) -> ml_collections.ConfigDict:
   """Returns a copy for `python -m vit_jax.sweep`.
 
   Args:
-    config: of the final runs, on all of `pp.train`.
-    base_lr: rates to be tried.
-    train: split that the trials are trained on.
-    holdout: split that the best rate is chosen on.
-    seeds: of the final runs.
+    config: settings of the final runs, on all of `pp.train`.
+    base_lr: rates to try.
+    train: split that the trials train on. Empty: see `held_out`.
+    holdout: split on which the best rate is chosen. Empty: likewise.
+    seeds: seeds of the final runs.
   """
   config = ml_collections.ConfigDict(config).unlock()
   config.trainer = 'sweep'
@@ -278,3 +280,33 @@ def with_sweep(
     }
   )
   return config.lock()
+
+
+_PERCENT = re.compile(r'(\w+)(?:\[(?:(\d+)%)?:(?:(\d+)%)?\])?')
+
+
+def held_out(config: ml_collections.ConfigDict) -> tuple[str, str]:
+  """Returns the splits that a sweep trains trials on and compares them on.
+
+  Those of `config.sweep`; if both are empty, all but the last tenth of
+  `config.pp.train`, and that tenth.
+
+  Raises:
+    errors.UserError: if one of them is empty, or `config.pp.train` is not one
+      range in percent.
+  """
+  train, holdout = config.sweep.train, config.sweep.holdout
+  if train and holdout:
+    return train, holdout
+  part = _PERCENT.fullmatch(config.pp.train)
+  start, end = (int(part[2] or 0), int(part[3] or 100)) if part else (0, 0)
+  middle = end - max(1, round((end - start) / 10))
+  if train or holdout or not start < middle < end <= 100:
+    raise errors.UserError(
+      f'config.sweep.train is {train!r} and holdout {holdout!r}, and'
+      f' config.pp.train, {config.pp.train!r}, is not divided by itself: give'
+      f" both, --train='train[:90%]' --holdout='train[90%:]'."
+    )
+  tail = f'{end}%' if end < 100 else ''
+  head = f'{start}%' if start else ''
+  return f'{part[1]}[{head}:{middle}%]', f'{part[1]}[{middle}%:{tail}]'

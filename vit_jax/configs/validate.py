@@ -131,7 +131,8 @@ def _validate_sweep(config: ml_collections.ConfigDict) -> None:
   for seed in config.sweep.seeds:
     choices.check('seed', seed, 'config.sweep.seeds: ')
   for name in ('train', 'holdout'):
-    _check_split(f'config.sweep.{name}', config.sweep[name])
+    if config.sweep[name]:  # Empty: see `common.held_out`.
+      _check_split(f'config.sweep.{name}', config.sweep[name])
   for number, stage in enumerate(config.stages, start=1):
     if 'base_lr' in stage:
       raise errors.UserError(
@@ -149,7 +150,7 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
       'config.model must be set: see common.with_model and configs/digits.py.'
     )
   name, trainer = 'config.model', config.trainer
-  if trainer != 'evaluate' and (trainer == 'contrastive') != (
+  if trainer not in ('evaluate', 'sweep') and (trainer == 'contrastive') != (
     'text_model' in model
   ):
     raise errors.UserError(

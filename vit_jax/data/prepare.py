@@ -12,13 +12,6 @@ import tensorflow_datasets as tfds
 from vit_jax import cli
 from vit_jax import errors
 
-_DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Where to put it; default: ~/tensorflow_datasets.'
-)
-_MANUAL_DIR = flags.DEFINE_string(
-  'manual_dir', None, 'Where files are that must be downloaded by hand.'
-)
-
 
 def prepare(
   dataset: str, data_dir: str | None = None, manual_dir: str | None = None
@@ -51,8 +44,14 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) < 2:
     raise errors.UserError('Name at least one data set.')
   for dataset in argv[1:]:
-    print(prepare(dataset, _DATA_DIR.value, _MANUAL_DIR.value))
+    print(prepare(dataset, flags.FLAGS.data_dir, flags.FLAGS.manual_dir))
 
 
 if __name__ == '__main__':
+  flags.DEFINE_string(
+    'data_dir', None, 'Where to put it; default: ~/tensorflow_datasets.'
+  )
+  flags.DEFINE_string(
+    'manual_dir', None, 'Where files are that must be downloaded by hand.'
+  )
   cli.run(main)

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from vit_jax import errors
+from vit_jax import storage
 from vit_jax.data import cifar
 from vit_jax.data import folder
 from vit_jax.data import splits as splits_lib
@@ -129,7 +130,7 @@ def get_source(
   if dataset in cifar.NAMES:
     return _array_source(*cifar.load(dataset, root), split, dataset)
   if os.path.isdir(dataset):
-    return folder.open_folder(pathlib.Path(dataset), split)
+    return folder.open_folder(storage.local_path(dataset), split)
   require_folder(dataset)
   return _tfds_source(dataset, split, root)
 
@@ -138,7 +139,8 @@ def require_folder(dataset: str) -> None:
   """Raises `errors.UserError` at the path of a folder that is not there."""
   if os.path.isdir(dataset):
     return
-  if not dataset or dataset.startswith((os.sep, '.', '~')):
+  is_path = dataset.startswith((os.sep, '.', '~'))
+  if not dataset or is_path or storage.is_address(dataset):
     raise errors.UserError(
       f'config.dataset is {dataset!r}, which is no folder here. Give a folder'
       f' with train/<class>/<image> and test/<class>/<image>, or a name.'

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import os
-import pathlib
 import re
 import unicodedata
 
@@ -12,6 +11,7 @@ import sentencepiece
 import tokenizers
 
 from vit_jax import errors
+from vit_jax import storage
 
 TokenIds = Int32[np.ndarray, 'B L']
 
@@ -178,7 +178,7 @@ def check_vocabulary(
 
 def _read(path: os.PathLike | str) -> bytes:
   try:
-    data = pathlib.Path(path).read_bytes()
+    data = storage.local_path(path).read_bytes()
   except OSError as e:
     raise errors.UserError(
       f'The vocabulary {str(path)!r} cannot be read: {e.strerror}.'

@@ -85,7 +85,7 @@ def write_npz(
 ) -> None:
   """Writes arrays of one dtype, whole or not at all."""
   with (
-    replaced_file(pathlib.Path(path)) as temporary,
+    replaced_file(storage.local_path(path)) as temporary,
     open(temporary, 'wb') as f,
   ):
     np.savez(f, **{k: np.asarray(v, dtype) for k, v in arrays.items()})
@@ -186,7 +186,7 @@ def write_safetensors(
 ) -> None:
   """Writes float32 arrays as PyTorch's libraries expect them, whole or not."""
   arrays = {n: np.ascontiguousarray(x, np.float32) for n, x in arrays.items()}
-  with replaced_file(pathlib.Path(path)) as temporary:
+  with replaced_file(storage.local_path(path)) as temporary:
     temporary.touch()
     mode = temporary.stat().st_mode  # It makes files that nobody else may read.
     # transformers refuses files that do not say so.
@@ -240,7 +240,7 @@ def replaced_folder(
       yield pathlib.Path(new)
       storage.upload(pathlib.Path(new), storage.as_path(directory), last)
     return
-  directory = pathlib.Path(directory)
+  directory = storage.local_path(directory)
   try:
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(

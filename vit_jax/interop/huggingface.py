@@ -166,7 +166,7 @@ def _describe(
       f'{path} has the activation {activation!r} and the pooler'
       f' {config.get("pooler_act")!r}; {sorted(_EXACT_GELU)} and tanh are known.'
     )
-  model, image_size = infer.model_of(params, pathlib.Path(path).stem)
+  model, image_size = infer.model_of(params, pathlib.PurePath(path).stem)
   model['transformer'] |= {
     'dropout_rate': float(config.get('hidden_dropout_prob', 0.0)),
     'attention_dropout_rate': float(

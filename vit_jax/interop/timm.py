@@ -145,7 +145,7 @@ def _describe(
       f"{path} has the activation {activation!r}; 'gelu' and 'gelu_tanh' are"
       f' known.'
     )
-  model, image_size = infer.model_of(params, pathlib.Path(path).stem)
+  model, image_size = infer.model_of(params, pathlib.PurePath(path).stem)
   options = {
     'layer_norm_epsilon': EPSILON,
     'exact_gelu': _EXACT_GELU[activation],
