@@ -1,5 +1,6 @@
 """Durations: their ranges, low peaks of the learning rate, fewer steps than done."""
 
+from conftest import GOLDEN
 from conftest import run_file
 from conftest import tiny
 import numpy as np
@@ -113,6 +114,14 @@ def test_a_trace_of_no_step_is_refused(tmp_path, image_folder):
     '.lock',
     'checkpoints',
   }
+
+
+def test_a_refused_start_writes_no_file_of_a_run(tmp_path, image_folder):
+  config = tiny(image_folder)
+  config.pretrained, config.posemb = str(GOLDEN / 'vit_token.npz'), 'sincos2d'
+  with pytest.raises(errors.UserError, match='does not fit'):
+    train.train_and_evaluate(config, str(tmp_path / 'run'))
+  assert not list((tmp_path / 'run').glob('*.*json*'))
 
 
 def contents(folder):

@@ -139,7 +139,9 @@ def test_what_is_not_read_and_a_perfect_model_are_said(
   images = shutil.copytree(workdir.parent / 'images', tmp_path / 'images')
   (images / 'test' / 'green' / 'x.tif').write_bytes(b'II*')
   source = sources.get_source(str(images), 'test')
-  workdir_lib.check_data(str(tmp_path / 'run'), {'test': source}, resumed=False)
+  run = str(tmp_path / 'run')
+  data = workdir_lib.check_data(run, {'test': source}, resumed=False)
+  workdir_lib.remember_data(run, data)
   evaluated = report.evaluate.predictions
 
   def perfect(*args):

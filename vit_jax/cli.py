@@ -207,7 +207,7 @@ def _warn_of_repeated_flags() -> None:
     flag = flags.FLAGS[name]
     if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
       print(
-        f'{program()}: --{name} is given {flag.present} times; the last one'
+        f'{exits.program()}: --{name} is given {flag.present} times; the last one'
         f' counts.',
         file=sys.stderr,
       )

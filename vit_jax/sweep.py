@@ -19,7 +19,6 @@ if __name__ == '__main__':
   huge_pages.use()  # Likewise: it would repeat them.
 
 from collections.abc import Mapping, Sequence
-import json
 import statistics
 from typing import Any
 
@@ -30,7 +29,6 @@ import ml_collections
 from ml_collections import config_flags
 
 from vit_jax import artifact
-from vit_jax import build
 from vit_jax import cli
 from vit_jax import contrastive
 from vit_jax import defaults
@@ -39,6 +37,7 @@ from vit_jax import hosts
 from vit_jax import main as main_lib
 from vit_jax import plot
 from vit_jax import sharding
+from vit_jax import start
 from vit_jax import state as state_lib
 from vit_jax import storage
 from vit_jax import train
@@ -186,11 +185,8 @@ def _check_same(
   if not saved:
     return
   mesh = sharding.make_mesh(**config.mesh)
-  if config.attention == 'auto':  # As it was decided then.
-    with config.unlocked():
-      config.attention = saved.get('attention', 'auto')
-  config, _ = defaults.fill(config, str(workdir), mesh, resumed=True)
-  asked = json.loads(config.to_json_best_effort())
+  filled = defaults.fill(config, str(workdir), mesh, resumed=True)
+  asked = start.plain(filled.config)
   changed = workdir_lib.changed(
     {k: v for k, v in saved.items() if k not in _MAY_CHANGE},
     {k: v for k, v in asked.items() if k not in _MAY_CHANGE},
@@ -200,13 +196,11 @@ def _check_same(
       f'{workdir} has a run of other settings: {", ".join(changed)}. Give'
       f' another --workdir, or delete that folder to run it again.'
     )
-  if not main_lib.has_texts(config):
-    data = build.data(config)
-    splits = {
-      'config.pp.train': data.train.source,
-      'config.pp.test': data.test.source,
-    }
-    workdir_lib.check_data(str(workdir), splits, resumed=True)
+  splits = {
+    'config.pp.train': filled.splits.train.source,
+    'config.pp.test': filled.splits.test.source,
+  }
+  workdir_lib.check_data(str(workdir), splits, resumed=True)
 
 
 def _trial(config: ml_collections.ConfigDict, workdir: storage.Path) -> Trial:

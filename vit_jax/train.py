@@ -35,6 +35,7 @@ from vit_jax import update
 from vit_jax import weights as weights_lib
 from vit_jax import workdir as workdir_lib
 from vit_jax.configs import arguments
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import dataset
 from vit_jax.data import pipeline
@@ -155,13 +156,13 @@ def _train(
   resumed = saver.latest_step is not None
   filled = defaults.fill(config, workdir, mesh, resumed=resumed)
   config = filled.config
+  splits = {
+    'config.pp.train': filled.splits.train.source,
+    'config.pp.test': filled.splits.test.source,
+  }
+  fingerprints = workdir_lib.check_data(workdir, splits, resumed=resumed)
   start.check_steps(config, saver.latest_step, workdir)
   task = make_task(config, mesh, splits=filled.splits)
-  splits = {
-    'config.pp.train': task.data.train.source,
-    'config.pp.test': task.data.test.source,
-  }
-  workdir_lib.check_data(workdir, splits, resumed=resumed)
   if not resumed:
     state = task.stages[0].new_state(task.initial_params(filled.weights))
   else:
@@ -169,6 +170,7 @@ def _train(
     with workdir_lib.naming_changes(workdir, start.plain(config)):
       state = saver.restore(stage.like)
   del filled  # Its weights are in the state by now.
+  workdir_lib.remember_data(workdir, fingerprints)
   first_step = int(state.step)
   start.describe(
     config,

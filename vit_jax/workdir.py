@@ -18,6 +18,9 @@ from vit_jax.data import image_files
 from vit_jax.data import sources
 from vit_jax.interop import files
 
+# Number of images and hash of a split, by the setting that names it.
+Fingerprints = dict[str, dict[str, int | str]]
+
 DATA = 'dataset.json'  # What the run was trained and evaluated on.
 
 _LOCK = '.lock'
@@ -86,19 +89,22 @@ def naming_changes(workdir: str, config: Mapping[str, Any]) -> Iterator[None]:
 
 def check_data(
   workdir: str, splits: dict[str, sources.Source], *, resumed: bool
-) -> None:
-  """Remembers the data of a run that begins; compares that of one that goes on.
+) -> Fingerprints:
+  """Compares the data of a run that is resumed with that it began with.
 
   Args:
     workdir: of the run.
     splits: what it reads, by the name of the setting.
-    resumed: whether it goes on.
+    resumed: whether there is anything to compare with.
+
+  Returns:
+    What to remember of the data, on process 0.
 
   Raises:
     errors.UserError: if the data is not what it was.
   """
   if jax.process_index():
-    return
+    return {}
   path = storage.as_path(workdir) / DATA
   now = {name: fingerprint(source) for name, source in splits.items()}
   before = files.read_json(path) if resumed else {}
@@ -111,7 +117,13 @@ def check_data(
         f' another --workdir, or put back what was there; to go on with what is,'
         f' delete {path}.'
       )
-  files.write_json(now, path)
+  return now
+
+
+def remember_data(workdir: str, now: Fingerprints) -> None:
+  """Writes what `check_data` returned, on process 0."""
+  if jax.process_index() == 0:
+    files.write_json(now, storage.as_path(workdir) / DATA)
 
 
 def fingerprint(source: sources.Source) -> dict[str, int | str]:
