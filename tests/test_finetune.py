@@ -246,6 +246,7 @@ def test_weights_of_another_variant(image_folder, tmp_path):
 def test_weights_by_path_start_at_their_own_size(
   image_folder, tmp_path, caplog
 ):
+  caplog.set_level(logging.INFO, logger='absl')
   config = get_config(image_folder, GOLDEN / 'vit_token.npz')
   config.pp.crop = None
   weights = fine_tune(config, tmp_path / 'run')
@@ -265,7 +266,7 @@ def test_weights_by_path_start_at_their_own_size(
 
 def test_other_sizes_are_logged_with_their_cost(caplog):
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
-  with caplog.at_level(logging.INFO):
+  with caplog.at_level(logging.INFO, logger='absl'):
     larger = checkpoint.at_size(weights, (64, 96), path='x')
   cost = flops.forward_flops(
     larger.module().clone(num_classes=None), (64, 96, 3)
@@ -276,7 +277,8 @@ def test_other_sizes_are_logged_with_their_cost(caplog):
   params = jax.eval_shape(
     lambda: models.init_params(larger.module(), (64, 96, 3))
   )
-  with caplog.at_level(logging.INFO):
+  params['head'] = larger.params['head']
+  with caplog.at_level(logging.INFO, logger='absl'):
     checkpoint.adapt(weights, params, weights.model, path='x', grid=(8, 12))
     assert words in caplog.text
     caplog.clear()
