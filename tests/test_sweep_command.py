@@ -175,6 +175,8 @@ def test_a_process_that_fails_alone_in_a_trial_ends_all(image_folder, tmp_path):
   path = tmp_path / 'trials' / 'base_lr=0.001' / 'environment.json'
   path.mkdir(parents=True)
   results = two_processes(image_folder, tmp_path, '--base_lr=0.001,0.01')
-  assert [r.returncode for r in results] == [1, 1], results
-  assert 'environment.json: Is a directory' in results[0].stderr
-  assert 'Another process was lost' in results[1].stderr
+  failed, waiting = results
+  assert failed.returncode == 1, failed
+  assert 'environment.json: Is a directory' in failed.stderr
+  # With process 0 its coordinator ends: by our line, or by JAX's before it.
+  assert waiting.returncode != 0, waiting
