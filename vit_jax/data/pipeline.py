@@ -8,6 +8,7 @@ uint16 in evaluation, for this process and for each worker.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
+import contextlib
 import dataclasses
 import functools
 import multiprocessing
@@ -287,7 +288,8 @@ def _of_workers(
   finally:
     # Not waited for: it takes until each worker, of which some may only be
     # starting, has made a batch.
-    thread.submit(batches.close)
+    with contextlib.suppress(RuntimeError):  # Python ends, and Grain closes it.
+      thread.submit(batches.close)
     thread.shutdown(wait=False)
 
 
