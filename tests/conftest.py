@@ -65,6 +65,14 @@ if 'PYTEST_XDIST_WORKER' not in os.environ:
   _CACHE = tempfile.TemporaryDirectory(prefix='vit_jax_tests_')
   os.environ['XDG_CACHE_HOME'] = _CACHE.name
 
+# Tests compile the same small programs again and again. Commands that tests start
+# have `compilation_cache`, elsewhere in that folder.
+jax.config.update(
+  'jax_compilation_cache_dir', f'{os.environ["XDG_CACHE_HOME"]}/tests'
+)
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.02)
+jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+
 
 # No test waits so long, however busy the machine is; one that does hangs.
 HANG_SECONDS = 1800
