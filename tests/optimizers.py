@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import sys
+import tempfile
 
 import flax.traverse_util
 import jax
@@ -16,6 +17,7 @@ from tests import meshes
 from vit_jax import freeze
 from vit_jax import optim
 from vit_jax import sharding
+from vit_jax import state as state_lib
 from vit_jax import train
 from vit_jax.configs import resolved
 from vit_jax.models import blocks
@@ -92,11 +94,26 @@ def run(folder, optimizer, sizes, scan, frozen, ema):
   for batch in batches(config.batch, task.data.image_shape, mesh):
     state, metrics = step(state, batch, jax.random.key(0))
     losses.append(float(metrics['train_loss']))
+  if sizes == MESHES[-1]:
+    check_checkpoint(state, stage.like)
   assert bool(state.ema) == ema
   assert jax.tree.map(lambda x: x.sharding, state) == jax.tree.map(
     lambda x: x.sharding, stage.like
   )
   return losses, first, named(state.params)
+
+
+def check_checkpoint(state, like):
+  """Saves a state and checks that it comes back, bit for bit and as sharded."""
+  with tempfile.TemporaryDirectory() as folder:
+    with state_lib.Saver(folder) as saver:
+      saver.save(state)
+    with state_lib.Saver(folder) as saver:
+      back = saver.restore(like)
+  assert jax.tree.structure(back) == jax.tree.structure(state)
+  for a, b in zip(jax.tree.leaves(back), jax.tree.leaves(state), strict=True):
+    assert a.sharding == b.sharding
+    np.testing.assert_array_equal(a, b)
 
 
 def named(params):

@@ -215,22 +215,6 @@ def test_layer_decay_scales_the_steps_and_not_the_clipping():
   )
 
 
-def test_layers_are_counted_whether_they_are_frozen_or_not():
-  params = {
-    'Transformer': {f'encoderblock_{i}': {'bias': jnp.ones(2)} for i in (0, 1)},
-    'head': {'bias': jnp.ones(2)},
-  }
-  scales = optim.layer_scales(params, 0.5)
-  del params['Transformer']['encoderblock_1']
-  ones = lambda p, _: jax.tree.map(jnp.ones_like, p)
-  got = run_optimizer(
-    params, ones, steps=1, layer_scales=scales, optim_dtype='float32'
-  )
-  moved = (1 - got['Transformer']['encoderblock_0']['bias'][0]) / 0.1
-  assert moved == pytest.approx(0.25)
-  assert (1 - got['head']['bias'][0]) / 0.1 == pytest.approx(1)
-
-
 @pytest.mark.parametrize('name', ['r_ti16', 'mixer_b32'])
 def test_layer_decay_counts_the_blocks_of_all_families(name):
   model = models.get_model(name, num_classes=3)

@@ -12,8 +12,8 @@ from vit_jax.models import blocks
 STEPS = 5
 
 
-def make_params(depth=3):
-  """Returns unrolled parameters; each block is 100 times the next one."""
+def make_params(depth):
+  """Returns unrolled parameters; a block is 100 or 10^4 times its neighbours."""
   rng = np.random.RandomState(0)
 
   def layer(scale):
@@ -23,24 +23,25 @@ def make_params(depth=3):
     }
 
   encoder = {
-    f'encoderblock_{i}': {'Dense_0': layer(100.0**-i)} for i in range(depth)
+    f'encoderblock_{i}': {'Dense_0': layer(100.0 ** -(i % 3))}
+    for i in range(depth)
   }
   head = jax.tree.map(jnp.zeros_like, layer(1.0))
   return {'Transformer': encoder, 'embedding': layer(1.0), 'head': head}
 
 
-def train(scan, schedule, **how):
+def train(scan, depth, schedule, **how):
   """Returns unrolled parameters after steps along random gradients."""
   rng = np.random.RandomState(1)
   grads = [
     jax.tree.map(
       lambda x: jnp.float32((jnp.abs(x).max() + 1) * rng.normal(size=x.shape)),
-      make_params(),
+      make_params(depth),
     )
     for _ in range(STEPS)
   ]
   as_stored = blocks.stack if scan else lambda tree: tree
-  params = as_stored(make_params())
+  params = as_stored(make_params(depth))
   tx = optim.create_optimizer(
     schedule,
     weight_decay=0.1,
@@ -73,7 +74,9 @@ def test_scanned_equals_unrolled(optimizer, decay_type):
     'weight_decay_on': ('kernels', 'all')[index // 2],
     'sam_rho': (0.0, 0.05, 0.05, 0.0)[index],
   }
-  want, got = (train(scan, schedule, **how) for scan in (False, True))
+  # Adafactor factors the longest axes, from 32 on: the depth may not be one.
+  depth = 33 if (optimizer, decay_type) == ('adafactor', 'linear') else 3
+  want, got = (train(scan, depth, schedule, **how) for scan in (False, True))
 
   def check(path, a, b):
     assert np.abs(a - b).max() < 1e-5 * np.abs(b).max(), path
@@ -94,6 +97,6 @@ def test_a_deeper_model_has_no_longer_program(optimizer):
 
 def test_a_rule_that_mixes_parameters_is_no_rule_of_a_block():
   clip = optim._by_block(optax.clip_by_global_norm(1.0))
-  params = blocks.stack(make_params())
+  params = blocks.stack(make_params(3))
   with pytest.raises(ValueError, match='out_axes'):
     clip.update(params, clip.init(params), params)

@@ -11,6 +11,7 @@ from vit_jax import artifact
 from vit_jax import checkpoint
 from vit_jax import errors
 from vit_jax import evaluation
+from vit_jax import freeze
 from vit_jax import loop
 from vit_jax import sharding
 from vit_jax import train
@@ -106,6 +107,32 @@ def test_the_learning_rate_of_a_step_is_that_which_it_takes(image_folder):
       logged.append(stage.learning_rate(step))
   np.testing.assert_allclose(logged, moved, rtol=1e-6)
   np.testing.assert_allclose(logged[2:], [0, 0.05, 0.1], rtol=1e-6)
+
+
+def test_layer_decay_counts_the_frozen_blocks_too(image_folder):
+  config = get_config(
+    image_folder,
+    stages=(),
+    warmup_steps=0,
+    grad_norm_clip=0.0,
+    layer_decay=0.5,
+    freeze=('Transformer/encoderblock_1/',),
+  )
+  task = train.classification(
+    resolved.with_defaults(config), sharding.make_mesh()
+  )
+  (stage,) = task.stages
+  trained, frozen = freeze.split(stage.like.params, stage.freeze)
+  assert {*frozen['Transformer']} == {'encoderblock_1'}
+  ones = jax.tree.map(lambda x: np.ones(x.shape, np.float32), trained)
+  updates, _ = stage.tx.update(ones, stage.tx.init(ones), ones)
+  moved = {
+    'head': updates['head']['bias'],
+    'block': updates['Transformer']['encoderblock_0']['LayerNorm_0']['bias'],
+    'first': updates['cls'],
+  }
+  moved = {name: -x.ravel()[0] / config.base_lr for name, x in moved.items()}
+  assert moved == pytest.approx({'head': 1, 'block': 0.25, 'first': 0.125})
 
 
 @pytest.mark.parametrize('step', [4, 6])
