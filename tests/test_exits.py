@@ -188,6 +188,30 @@ def test_a_stop_amid_an_evaluation_ends_it_and_saves(
 
 
 @pytest.mark.parametrize('number, error', STOPS)
+def test_a_stop_while_a_batch_does_not_come_saves(number, error, tmp_path):
+  def batches():
+    yield from [{}] * 3
+    signal.raise_signal(number)
+    while True:
+      preemption.check()
+
+  with pytest.raises(error):
+    test_loop.run(tmp_path, batches=batches())
+  assert saved(tmp_path) == {3}
+
+
+def test_sigterm_before_there_is_a_batch_saves_nothing(tmp_path):
+  def batches():
+    signal.raise_signal(signal.SIGTERM)
+    preemption.check()
+    yield {}
+
+  with pytest.raises(SystemExit):
+    test_loop.run(tmp_path, batches=batches())
+  assert not saved(tmp_path)
+
+
+@pytest.mark.parametrize('number, error', STOPS)
 def test_a_stop_after_the_last_question_is_not_lost(number, error, tmp_path):
   def accuracies():
     yield 0.5

@@ -23,7 +23,7 @@ from vit_jax.configs import common
 from vit_jax.configs import validate
 
 
-def run(tmp_path, step=None, accuracies=(), **settings):
+def run(tmp_path, step=None, accuracies=(), batches=None, **settings):
   """Runs a loop whose steps only count."""
   config = common.get_config()
   config.update({'total_steps': 20, 'eval_every': 0} | settings)
@@ -46,7 +46,7 @@ def run(tmp_path, step=None, accuracies=(), **settings):
     stages=[stage],
     jit_step=lambda stage: stage.step,
     eval_fn=lambda params: {'accuracy_test': next(accuracies)},
-    batches=itertools.repeat({}),
+    batches=batches or itertools.repeat({}),
     saver=state_lib.Saver(tmp_path, keep=1),
     writer=metrics.Writer(tmp_path, 1),
     progress=metrics.Progress(0, 20, 8, 1e9, None),

@@ -76,8 +76,13 @@ def test_workers_end_with_the_run(number, code, step, image_folder, tmp_path):
     assert workers
     if number == signal.SIGKILL:
       process.kill()
-    else:
+    elif number == signal.SIGTERM:
       os.killpg(process.pid, number)
+    else:  # No worker has to answer.
+      for pid in workers:
+        if b'spawn_main' in pathlib.Path(f'/proc/{pid}/cmdline').read_bytes():
+          os.kill(pid, signal.SIGSTOP)
+      process.send_signal(number)
     [result] = results()
   assert result.returncode == code, result.stderr
   if number != signal.SIGKILL:

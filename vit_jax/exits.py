@@ -10,7 +10,6 @@ there before the other imports.
 
 from collections.abc import Callable
 import contextlib
-import multiprocessing
 import os
 import pathlib
 import re
@@ -73,6 +72,8 @@ def kill_workers() -> None:
   Only where this process ends at once: who waits for a killed one may do so
   without end.
   """
+  import multiprocessing  # Later than Ctrl-C, which may come soon.
+
   for child in multiprocessing.active_children():
     child.kill()
   # One that is being started is not among them, and would say that it is cut off.

@@ -1,6 +1,7 @@
 """The training loop: steps, and what happens between them."""
 
 from collections.abc import Callable, Iterator, Sequence
+import contextlib
 import dataclasses
 import functools
 from typing import Any
@@ -107,52 +108,55 @@ def run(
   due = functools.partial(_due, last=config.total_steps)
   with (
     memory.advice(config),
-    preemption.Preemption() as preempted,
+    preemption.Preemption(int(state.step)) as preempted,
     parts.saver,
     parts.progress,
     parts.profile,
     hosts.noticing_losses(),  # The last: before `saver` waits for the others.
   ):
     previous, stage = None, None
-    for step in range(int(state.step) + 1, config.total_steps + 1):
-      if enters := stage is None or step > stage.last:
-        stage = stages_lib.at(parts.stages, step)
-        step_fn = parts.jit_step(stage)
-        if step == stage.before + 1 > 1:
-          state = stage.enter(state)
-      parts.profile.before(step)
-      with jax.profiler.StepTraceAnnotation('train', step_num=step):
-        state, metrics = step_fn(state, next(parts.batches), key)
-      # One step waits for another at most, so that batches do not pile up.
-      jax.block_until_ready(previous)
-      parts.progress.completed(step - 1)
-      if enters:  # The time until now was spent on compiling.
-        parts.progress.reset(step - 1)
-      previous = metrics
-      parts.profile.after(step, metrics)
-      if due(step, config.progress_every):
-        reports.add(step, metrics, stage.learning_rate(step))
-      stop = preempted.requested(step)
-      save = due(step, config.checkpoint_every)
-      new_metrics = None
-      # An evaluation could outlast the time that is left before a stop.
-      if due(step, config.eval_every) and not stop:
-        reports.flush()
-        new_metrics = _evaluate(parts, state)
-        stop = new_metrics is None
-      if new_metrics:
-        test_metrics = new_metrics
-        accuracy = test_metrics[state_lib.BEST_METRIC]
-        save = save or (config.checkpoint_every > 0 and accuracy > best)
-        best = max(best, accuracy)
-      if save or stop:
-        reports.flush()
-        reports.check_finite(step, metrics)
-        _save(parts, state, new_metrics)
-      if stop:
-        preempted.stop(step)
+    # It comes while a batch is waited for, in training and evaluation.
+    with contextlib.suppress(preemption.StopRequestedError):
+      for step in range(int(state.step) + 1, config.total_steps + 1):
+        batch = next(parts.batches)
+        if enters := stage is None or step > stage.last:
+          stage = stages_lib.at(parts.stages, step)
+          step_fn = parts.jit_step(stage)
+          if step == stage.before + 1 > 1:
+            state = stage.enter(state)
+        parts.profile.before(step)
+        with jax.profiler.StepTraceAnnotation('train', step_num=step):
+          state, metrics = step_fn(state, batch, key)
+        # One step waits for another at most, so that batches do not pile up.
+        jax.block_until_ready(previous)
+        parts.progress.completed(step - 1)
+        if enters:  # The time until now was spent on compiling.
+          parts.progress.reset(step - 1)
+        previous = metrics
+        parts.profile.after(step, metrics)
+        if due(step, config.progress_every):
+          reports.add(step, metrics, stage.learning_rate(step))
+        stop = preempted.requested(step)
+        save = due(step, config.checkpoint_every)
+        new_metrics = None
+        # An evaluation could outlast the time that is left before a stop.
+        if due(step, config.eval_every) and not stop:
+          reports.flush()
+          test_metrics = new_metrics = evaluation.of_state(parts.eval_fn, state)
+          parts.writer.write(step, test_metrics)
+          accuracy = test_metrics[state_lib.BEST_METRIC]
+          save = save or (config.checkpoint_every > 0 and accuracy > best)
+          best = max(best, accuracy)
+          parts.progress.reset(step)
+        if save or stop:
+          reports.flush()
+          reports.check_finite(step, metrics)
+          _save(parts, state, new_metrics)
+        if stop:
+          preempted.stop(step)
     reports.flush()
-    if preempted.received:  # After the last question.
+    if preempted.received and previous:
+      reports.check_finite(int(state.step), previous)
       _save(parts, state, None)
   return state, test_metrics
 
@@ -163,17 +167,6 @@ def _save(
   parts.writer.sync()
   parts.saver.save(state, metrics)
   parts.progress.reset(int(state.step))
-
-
-def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics | None:
-  """Returns the test metrics, written too; None if the run is to stop instead."""
-  try:
-    metrics = evaluation.of_state(parts.eval_fn, state)
-  except preemption.StopRequestedError:
-    return None
-  parts.writer.write(int(state.step), metrics)
-  parts.progress.reset(int(state.step))
-  return metrics
 
 
 def _due(step: int, every: int, *, last: int) -> bool:

@@ -5,9 +5,11 @@ python -m vit_jax.main --config=configs/digits.py --workdir=/tmp/digits
 
 if __name__ == '__main__':
   from vit_jax import exits
-  from vit_jax import huge_pages
 
   exits.on_interrupt()  # Before the imports, which take seconds.
+
+  from vit_jax import huge_pages
+
   huge_pages.use()  # Likewise: it would repeat them.
 
 from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ _current: 'Preemption | None' = None
 
 
 class StopRequestedError(Exception):
-  """The run is to stop, amid an evaluation."""
+  """The run is to stop, amid an evaluation or while it waits for a batch."""
 
 
 class Preemption:
@@ -26,10 +26,11 @@ class Preemption:
   first one before there is a step to save.
   """
 
-  def __init__(self):
+  def __init__(self, step: int):
+    """Takes the step that the run begins after."""
     self._received = threading.Event()
     self._interrupted = False
-    self._step = None
+    self._step, self._asks = step, False
     self._previous = None
     # Python allows handlers in the main thread alone.
     self._handles = (
@@ -50,7 +51,7 @@ class Preemption:
     exits.ask_first(None)
     if self._handles:
       signal.signal(signal.SIGTERM, self._previous)
-    if kind is None and self._step and self.received:  # Since its last step.
+    if kind is None and self.received:  # Since it was asked.
       self.stop(self._step)
 
   def _on_signal(self, *unused_args: Any) -> None:
@@ -72,9 +73,9 @@ class Preemption:
 
   def requested(self, step: int) -> bool:
     """Whether to save and stop after this step."""
-    if self._step is None:  # From now on there is something to save.
+    if not self._asks:  # From now on there is something to save.
       exits.ask_first(self._on_interrupt)
-    self._step = step
+    self._step, self._asks = step, True
     if jax.process_count() > 1:
       return multihost_utils.reached_preemption_sync_point(step)
     return self.received
@@ -94,7 +95,7 @@ class Preemption:
 
 
 def check() -> None:
-  """Stops an evaluation, which would outlast the time left before a stop.
+  """Stops an evaluation, or a wait, which would outlast the time before a stop.
 
   Several processes finish it: they have to do the same, and agree after steps
   alone.

@@ -95,7 +95,7 @@ def make(
   stages, before = [], 0
   params = build.abstract_params(model, image_shape)
   for stage in durations.split(config):
-    tx, schedule = _optimizer(stage, params)
+    tx, schedule = optimizer(stage, params)
     freeze = (*locked, *stage.freeze)
     stages.append(
       Stage(
@@ -121,7 +121,7 @@ def make(
   return stages
 
 
-def _optimizer(
+def optimizer(
   config: ml_collections.ConfigDict, params: dict[str, Any]
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
   """Returns the optimizer of a config and its learning rate by step.

@@ -13,9 +13,11 @@ fails does not stop the others.
 
 if __name__ == '__main__':
   from vit_jax import exits
-  from vit_jax import huge_pages
 
   exits.on_interrupt()  # Before the imports, which take seconds.
+
+  from vit_jax import huge_pages
+
   huge_pages.use()  # Likewise: it would repeat them.
 
 from collections.abc import Mapping, Sequence

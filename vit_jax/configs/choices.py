@@ -35,8 +35,8 @@ RANGES = {  # Smallest and largest value, both included; None: any finite one.
   'accum_steps': (1, None),
   'grad_norm_clip': (0.0, None),
   'weight_decay': (0.0, None),
-  'momentum': (0.0, 1.0),
-  'beta2': (0.0, 1.0),
+  'momentum': (0.0, 0.999999),  # 1 would never move.
+  'beta2': (0.0, 0.9999999),
   'timescale': (1, None),
   'layer_decay': (1e-3, 1.0),
   'sam_rho': (0.0, None),

@@ -6,7 +6,7 @@ needs no saved state. Memory: `prefetch` batches, uint8 pixels in training and
 uint16 in evaluation, for this process and for each worker.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 import contextlib
 import dataclasses
@@ -230,9 +230,7 @@ def eval_batches(
     dataset = dataset.map(transform)
   dataset = dataset.batch(batch_size // count, batch_fn=_stack)
   dataset = dataset[index::count]
-  yield from _iterate(
-    dataset, num_threads, num_workers, prefetch, preemption.check
-  )
+  yield from _iterate(dataset, num_threads, num_workers, prefetch)
 
 
 def _stack(examples: Sequence[dict[str, Any]]) -> Batch:
@@ -247,7 +245,6 @@ def _iterate(
   num_threads: int,
   num_workers: int,
   prefetch: int,
-  check: Callable[[], None] = lambda: None,
 ) -> Iterator[Batch]:
   options = grain.ReadOptions(
     num_threads=num_threads, prefetch_buffer_size=prefetch
@@ -257,7 +254,7 @@ def _iterate(
     dataset = dataset.mp_prefetch(
       grain.MultiprocessingOptions(num_workers=num_workers)
     )
-    yield from _of_workers(dataset, check)
+    yield from _of_workers(dataset)
     return
   batches = iter(dataset)
   try:
@@ -266,10 +263,8 @@ def _iterate(
     batches.close()  # Ends threads.
 
 
-def _of_workers(
-  dataset: grain.IterDataset, check: Callable[[], None]
-) -> Iterator[Batch]:
-  """Iterates in a thread of its own, and calls `check` while it waits.
+def _of_workers(dataset: grain.IterDataset) -> Iterator[Batch]:
+  """Iterates in a thread of its own, and stops to wait when the run is to stop.
 
   An exception of the main thread, Ctrl-C, must not come where Grain holds a lock.
   """
@@ -281,7 +276,7 @@ def _of_workers(
     while True:
       future = thread.submit(next, batches, None)
       while not futures.wait([future], _CHECK_SECONDS).done:
-        check()
+        preemption.check()
       if future.result() is None:
         return
       yield future.result()
