@@ -42,7 +42,7 @@ def one_process(path: os.PathLike | str) -> Iterator[None]:
   Raises:
     OSError: if no file can be made beside it.
   """
-  path = pathlib.Path(path)
+  path = storage.local_path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   lock = filelock.FileLock(path.with_name(f'{path.name}.lock'))
   try:

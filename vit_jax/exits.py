@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 INTERRUPTED = 130  # As shells have it: 128 and the number of the signal.
 _LINE = 'interrupted.'
+_PROC = pathlib.Path('/proc')  # Of Linux alone.
 
 _is_command = False
 _ask: Callable[[], None] | None = None  # Called by the next Ctrl-C.
@@ -78,9 +79,9 @@ def kill_workers() -> None:
     child.kill()
   # One that is being started is not among them, and would say that it is cut off.
   with contextlib.suppress(OSError):
-    for children in pathlib.Path('/proc/self/task').glob('*/children'):
+    for children in (_PROC / 'self' / 'task').glob('*/children'):
       for pid in children.read_text().split():
-        if b'spawn_main' in pathlib.Path(f'/proc/{pid}/cmdline').read_bytes():
+        if b'spawn_main' in (_PROC / pid / 'cmdline').read_bytes():
           os.kill(int(pid), signal.SIGKILL)
 
 

@@ -120,10 +120,7 @@ def run(
       for step in range(int(state.step) + 1, config.total_steps + 1):
         batch = next(parts.batches)
         if enters := stage is None or step > stage.last:
-          stage = stages_lib.at(parts.stages, step)
-          step_fn = parts.jit_step(stage)
-          if step == stage.before + 1 > 1:
-            state = stage.enter(state)
+          stage, step_fn, state = _enter(parts, state, step)
         parts.profile.before(step)
         with jax.profiler.StepTraceAnnotation('train', step_num=step):
           state, metrics = step_fn(state, batch, key)
@@ -142,12 +139,10 @@ def run(
         # An evaluation could outlast the time that is left before a stop.
         if due(step, config.eval_every) and not stop:
           reports.flush()
-          test_metrics = new_metrics = evaluation.of_state(parts.eval_fn, state)
-          parts.writer.write(step, test_metrics)
+          test_metrics = new_metrics = _evaluate(parts, state)
           accuracy = test_metrics[state_lib.BEST_METRIC]
           save = save or (config.checkpoint_every > 0 and accuracy > best)
           best = max(best, accuracy)
-          parts.progress.reset(step)
         if save or stop:
           reports.flush()
           reports.check_finite(step, metrics)
@@ -159,6 +154,24 @@ def run(
       reports.check_finite(int(state.step), previous)
       _save(parts, state, None)
   return state, test_metrics
+
+
+def _enter(
+  parts: Parts, state: state_lib.TrainState, step: int
+) -> tuple[stages_lib.Stage, stages_lib.Step, state_lib.TrainState]:
+  """Returns the stage that `step` belongs to, its jitted step and its state."""
+  stage = stages_lib.at(parts.stages, step)
+  if step == stage.before + 1 > 1:
+    state = stage.enter(state)
+  return stage, parts.jit_step(stage), state
+
+
+def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics:
+  """Returns the test metrics, which are written too."""
+  metrics = evaluation.of_state(parts.eval_fn, state)
+  parts.writer.write(int(state.step), metrics)
+  parts.progress.reset(int(state.step))
+  return metrics
 
 
 def _save(

@@ -12,7 +12,6 @@ XLA unless config.attention says otherwise.
 
 from collections.abc import Sequence
 import os
-import pathlib
 import re
 import sys
 import time
@@ -36,6 +35,7 @@ from vit_jax import flops
 from vit_jax import plan_table
 from vit_jax import registry
 from vit_jax import sharding
+from vit_jax import storage
 from vit_jax.configs import durations
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
@@ -172,10 +172,14 @@ def model_of_weights(config: ml_collections.ConfigDict) -> dict[str, Any]:
   Raises:
     errors.UserError: if they are not here and nothing else says it.
   """
-  name, folder = config.pretrained, pathlib.Path(config.pretrained_dir)
-  for path in (pathlib.Path(name), folder / f'{name}.npz', folder / name):
-    if path.expanduser().exists():
-      return defaults.what_weights_say(checkpoint.read(path.expanduser()))
+  name = config.pretrained
+  paths = [name, f'{config.pretrained_dir}/{name}.npz']
+  paths.append(f'{config.pretrained_dir}/{name}')
+  for path in paths:
+    if storage.is_address(path):
+      continue
+    if storage.local_path(path).exists():
+      return defaults.what_weights_say(checkpoint.read(path))
   if entry := registry.entries().get(name):
     return {'model': model_configs.get_model_config(entry.model).to_dict()}
   raise errors.UserError(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import json
-import pathlib
 from typing import Any
 
 from absl import logging
@@ -128,5 +127,5 @@ def describe(
   files.write_lines(data.class_names, path.with_name(artifact.LABELS))
   if vocabulary:  # So that the workdir can be read as weights.
     name = weights_lib.vocabulary_name(config.model)
-    content = pathlib.Path(vocabulary).read_bytes()
+    content = storage.local_path(vocabulary).read_bytes()
     storage.write_bytes(content, path.with_name(name))

@@ -1,12 +1,12 @@
 """The data set of a config, opened once: its training and its test split."""
 
 import dataclasses
-import pathlib
 
 import ml_collections
 
 from vit_jax import errors
 from vit_jax import sharding
+from vit_jax import storage
 from vit_jax.data import captions
 from vit_jax.data import pipeline
 from vit_jax.data import sources
@@ -84,7 +84,7 @@ def _pairs(
   config: ml_collections.ConfigDict, split: str, train: bool
 ) -> captions.DecodedPairs:
   return captions.DecodedPairs(
-    captions.open_captions(pathlib.Path(config.dataset), split),
+    captions.open_captions(storage.local_path(config.dataset), split),
     exif=config.pp.exif,
     on_bad_image=config.on_bad_image,
     train=train,

@@ -9,6 +9,7 @@ import numpy as np
 
 from vit_jax import download
 from vit_jax import errors
+from vit_jax import storage
 from vit_jax.data import sources
 
 URL = (
@@ -29,7 +30,7 @@ def find(path: str, data_dir: str | None = None) -> pathlib.Path:
     errors.UserError: if it cannot be downloaded.
   """
   if not download.is_url(path):
-    return pathlib.Path(path).expanduser()
+    return storage.local_path(path)
   name = path.rpartition('/')[2]
   file = sources.data_root(data_dir) / 'imagenet_real' / name
   if not file.is_file():

@@ -105,7 +105,7 @@ class TfdsSource:
 
 def data_root(data_dir: str | None) -> pathlib.Path:
   """Returns where data sets are kept; None stands for the TFDS default."""
-  return pathlib.Path(data_dir or '~/tensorflow_datasets').expanduser()
+  return storage.local_path(data_dir or '~/tensorflow_datasets')
 
 
 def get_source(

@@ -11,6 +11,7 @@ import orbax.checkpoint as ocp
 
 from vit_jax import errors
 from vit_jax import preprocessing
+from vit_jax import storage
 from vit_jax import weights as weights_lib
 from vit_jax.configs import arguments
 from vit_jax.configs import common
@@ -100,8 +101,10 @@ def _vocabulary(
     return None
   name = weights_lib.vocabulary_name(config.model)
   # Earlier versions kept a copy in the artifact alone.
-  paths = (workdir / name, workdir / 'artifact' / name, config.vocabulary)
-  return next((str(p) for p in paths if p and pathlib.Path(p).is_file()), None)
+  paths = [workdir / name, workdir / 'artifact' / name]
+  if config.vocabulary:
+    paths.append(storage.local_path(config.vocabulary))
+  return next((str(p) for p in paths if p.is_file()), None)
 
 
 def _restore_params(folder: pathlib.Path) -> weights_lib.Params:
