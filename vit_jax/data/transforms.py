@@ -214,7 +214,9 @@ class TrainImage(grain.transforms.RandomMap):
       image = randaugment.randaugment(image.make(), rng, *self.randaugment)
     return {**element, 'image': image}
 
-  def _random_window(self, image: Image, rng: np.random.Generator) -> Image:
+  def _random_window(
+    self, image: Image, rng: np.random.Generator
+  ) -> UInt8[np.ndarray, 'h w C']:
     size = (self.resize, self.resize) if self.resize else self.size
     image = Pending(image, size).make()
     if self.pad:

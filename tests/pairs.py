@@ -1,0 +1,391 @@
+"""Settings that a run combines, and what must hold of every combination.
+
+`ROWS` has every pair of values of two settings in some row. `check` trains a
+row for three steps on a tiny model, resumes it once and uses what it leaves.
+Run as a program, with the rows as JSON, it does so on eight devices.
+"""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+import json
+import pathlib
+import shutil
+import sys
+import traceback
+from typing import Any
+
+from allpairspy import AllPairs
+import cv2
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+import ml_collections
+import numpy as np
+
+import vit_jax
+from vit_jax import checkpoint
+from vit_jax import convert
+from vit_jax import errors
+from vit_jax import evaluation
+from vit_jax import train
+from vit_jax.configs import common
+from vit_jax.configs import models
+from vit_jax.data import sources
+
+Row = dict[str, str]
+Config = ml_collections.ConfigDict
+
+SIZE, BATCH, STEPS = 16, 16, 3
+COUNTS = {'train': (12, 7, 5), 'test': (4, 4, 4)}  # Images of each class.
+
+
+def _names(*names: str) -> dict[str, dict[str, Any]]:
+  """Returns values that `make_config` treats one by one."""
+  return {name: {} for name in names}
+
+
+# By setting and the name of a value: what it changes in the config.
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+  'family': _names('token', 'gap', 'token_gap', 'hybrid', 'mixer'),
+  'mesh': {
+    'one': {},
+    'data': {'mesh.data': 8},
+    'all axes': {'mesh.data': 2, 'mesh.fsdp': 2, 'mesh.model': 2},
+  },
+  'optimizer': {
+    'sgd': {'optimizer': 'sgd'},
+    'adamw': {'optimizer': 'adamw', 'weight_decay': 0.1},
+    'lamb': {'optimizer': 'lamb', 'optim_dtype': 'float32'},
+    'adafactor': {'optimizer': 'adafactor', 'weight_decay': 0.01},
+    'sam': {'sam_rho': 0.05},
+  },
+  'layers': {
+    'unrolled': {},
+    'scan': {'scan_layers': True},
+    'scan, remat': {'scan_layers': True, 'remat': 'full'},
+    'remat': {'remat': 'dots_saveable'},
+  },
+  'rates': {
+    'equal': {},
+    'by layer': {'layer_decay': 0.7},
+    'linear': {'decay_type': 'linear', 'cooldown_steps': 1},
+  },
+  'stages': {
+    'none': {},
+    'frozen': {'freeze': ('embedding|stem',)},
+    'two': {
+      'stages': (
+        {'total_steps': 1, 'warmup_steps': 0, 'freeze': (r'(?!head/)',)},
+        {'total_steps': 2, 'warmup_steps': 1},
+      ),
+    },
+  },
+  'average': {'none': {}, 'ema': {'ema_decay': 0.9}},
+  'dtype': {'float32': {}, 'bfloat16': {'dtype': 'bfloat16'}},
+  'accumulation': {'one part': {}, 'two parts': {'accum_steps': 2}},
+  'data': _names('files', 'grey files', 'arrays', 'bad files'),
+  'subset': {
+    'all': {},
+    'shots': {'pp.shots': 4},
+    'balanced': {'pp.balance_classes': True},
+  },
+  'duration': _names('steps', 'epochs'),
+  'windows': {
+    'area': {'pp.crop_area': (0.3, 1.0)},
+    'resize': {'pp.resize': SIZE + 4, 'pp.resize_test': SIZE + 2},
+    'pad': {'pp.pad': 2, 'pp.pad_mode': 'reflect', 'pp.resize_test': (20, 24)},
+  },
+  'augmentation': {
+    'none': {'pp.flip': False},
+    'preset': {'pp.augmentation': 'light2'},
+    'colours': {'pp.color_jitter': (0.4, 0.4, 0.4, 0.1)},
+    'erasing': {'pp.random_erasing': 0.5, 'pp.randaugment': (2, 5)},
+  },
+  'mixing': {'none': {}, 'mixed': {'pp.cutmix': 1.0}},
+  'start': _names('random', 'sincos2d', 'pretrained'),
+  'loss': {
+    'softmax': {'label_smoothing': 0.1},
+    'sigmoid': {'loss': 'sigmoid', 'head_bias_init': -1.0},
+  },
+  'workers': {'threads': {}, 'one worker': {'num_workers': 1}},
+  'probes': {'none': {}, 'knn': {'evaluators': ('knn',)}},
+}
+
+
+ROWS = [
+  dict(zip(SETTINGS, values, strict=True))
+  for values in AllPairs(list(map(list, SETTINGS.values())))
+]
+
+
+def name(row: Row) -> str:
+  """Returns the values of a row that are not the first ones of their setting."""
+  return '-'.join(v for k, v in row.items() if v != next(iter(SETTINGS[k])))
+
+
+def make_folder(root: pathlib.Path, *, bad: bool = False) -> pathlib.Path:
+  """Writes images of three classes in `COUNTS`; with `bad`, a cut one a split."""
+  rng = np.random.RandomState(0)
+  for split, counts in COUNTS.items():
+    for label, count in enumerate(counts):
+      folder = root / split / f'class {label}'
+      folder.mkdir(parents=True)
+      for i in range(count):
+        image = rng.randint(0, 80, (*rng.randint(20, 40, 2), 3), np.uint8)
+        image[..., label] += 120
+        cv2.imwrite(str(folder / f'{i}.png'), image)
+    if bad:
+      path = root / split / 'class 0' / '0.png'
+      path.write_bytes(path.read_bytes()[:50])
+  return root
+
+
+@contextlib.contextmanager
+def compiled_once(folder: pathlib.Path) -> Iterator[None]:
+  """Keeps compiled programs: a resumed run has those of the first one."""
+  settings = {
+    'jax_compilation_cache_dir': str(folder),
+    'jax_persistent_cache_min_compile_time_secs': 0.0,
+    'jax_persistent_cache_min_entry_size_bytes': -1,
+  }
+  before = {name: getattr(jax.config, name) for name in settings}
+  try:
+    for name, value in settings.items():
+      jax.config.update(name, value)
+    yield
+  finally:
+    for name, value in before.items():
+      jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def _model(family: str) -> Config:
+  if family == 'mixer':
+    sizes = {'hidden_dim': 8, 'num_blocks': 2}
+    mlps = {'tokens_mlp_dim': 8, 'channels_mlp_dim': 16}
+    patches = {'patches': {'size': (8, 8)}}
+    return Config({'model_name': 'tiny', **patches, **sizes, **mlps})
+  config = models.vit_config(
+    'tiny',
+    hidden_size=16,
+    num_layers=2,
+    mlp_dim=32,
+    num_heads=2,
+    patch_size=(2, 2) if family == 'hybrid' else (8, 8),
+    dropout_rate=0.1,
+    classifier='token' if family == 'hybrid' else family,
+  )
+  if family == 'hybrid':
+    config.resnet = {'num_layers': (), 'width_factor': 1}
+  if family == 'token':
+    config.representation_size = 12
+  return config
+
+
+def _set(config: Config, changes: Mapping[str, Any]) -> None:
+  for path, value in changes.items():
+    *parents, last = path.split('.')
+    functools.reduce(getattr, parents, config)[last] = value
+
+
+def make_config(row: Row, folder: pathlib.Path) -> Config:
+  """Returns the config of a row, whose data is below `folder`."""
+  config = Config(common.get_config()).unlock()
+  config.model = _model(row['family'])
+  config.update(
+    dataset=str(folder / ('bad' if row['data'] == 'bad files' else 'good')),
+    report=False,
+    batch=BATCH,
+    batch_eval=8,
+    accum_steps=1,
+    total_steps=STEPS,
+    warmup_steps=1,
+    base_lr=0.01,
+    progress_every=1,
+    eval_every=STEPS,
+    checkpoint_every=1,
+    keep_checkpoints=3,
+    stochastic_depth_rate=0.1,
+    loggers=(),
+  )
+  config.pp.crop = SIZE
+  for setting, value in row.items():
+    _set(config, SETTINGS[setting][value])
+  if row['data'] == 'arrays':
+    config.dataset = 'digits'
+    config.pp.update(train='train[:120]', test='test[:12]')
+  elif row['data'] == 'grey files':
+    config.pp.channels = 1
+  elif row['data'] == 'bad files':
+    config.on_bad_image = 'skip'
+  if row['start'] == 'sincos2d' and row['family'] != 'mixer':
+    config.posemb = 'sincos2d'
+  elif row['start'] == 'pretrained':
+    config.pretrained = str(_pretrained(config, folder))
+  if row['duration'] == 'epochs' and not config.stages:
+    config.total_steps, config.warmup_steps = None, 0
+    config.total_epochs = STEPS * BATCH / _num_examples(config)
+  return config.lock()
+
+
+def _num_examples(config: Config) -> int:
+  """Returns how many images an epoch has, counted from the labels."""
+  labels = sources.get_source(config.dataset, config.pp.train).labels()
+  counts = np.bincount(labels)
+  if config.pp.shots:
+    return config.pp.shots * len(counts)
+  return len(counts) * max(counts) if config.pp.balance_classes else len(labels)
+
+
+def _pretrained(config: Config, folder: pathlib.Path) -> pathlib.Path:
+  """Returns weights of another task, whose inputs have their own mean."""
+  from vit_jax import artifact
+  from vit_jax import models as modules
+  from vit_jax import weights
+
+  family = config.model.get('classifier', 'mixer')
+  channels = 1 if config.pp.channels == 1 or config.dataset == 'digits' else 3
+  stem = 'hybrid' if config.model.get('resnet') else family
+  path = folder / f'{stem}-{channels}'
+  if not path.exists():
+    model = config.model.to_dict() | {'representation_size': None}
+    if stem == 'mixer':
+      del model['representation_size']
+    # Position embeddings of a ViT are resized.
+    shape = (*(2 * [SIZE if stem == 'mixer' else 2 * SIZE]), channels)
+    module = modules.from_config(model, num_classes=5)
+    found = weights.Weights(
+      params=jax.device_get(modules.init_params(module, shape, 1)),
+      model=model,
+      class_names=[f'old {i}' for i in range(5)],
+      image_shape=shape,
+      mean=(0.4,),
+      std=(0.3,),
+    )
+    artifact.save(path, found)
+  config.model.representation_size = None
+  if stem == 'mixer':
+    del config.model['representation_size']
+  return path
+
+
+def _arrays(folder: pathlib.Path) -> dict[str, np.ndarray]:
+  with np.load(folder / 'model.npz') as arrays:
+    return dict(arrays)
+
+
+def _assert_equal(got: Mapping[str, Any], want: Mapping[str, Any], what: str):
+  assert got.keys() == want.keys(), what
+  for key in want:
+    np.testing.assert_array_equal(got[key], want[key], f'{what}: {key}')
+
+
+def _probabilities(path: pathlib.Path, source: sources.Source) -> np.ndarray:
+  model = vit_jax.load(path, batch_size=16, on_bad_image='skip')
+  return np.stack([row for _, row in model.probabilities(source)])
+
+
+def check(row: Row, folder: pathlib.Path, root: pathlib.Path) -> None:
+  """Trains, resumes and uses a row, below the empty folder `root`."""
+  config = make_config(row, folder)
+  state = train.train_and_evaluate(config, str(root / 'whole'))
+  assert int(state.step) == STEPS
+  whole = root / 'whole'
+  arrays = _arrays(whole / 'artifact')
+  assert all(np.all(np.isfinite(x)) for x in arrays.values())
+
+  _check_frozen(row, whole, arrays)
+  _check_resume(config, whole, root / 'resumed', row)
+  recorded = json.loads((whole / 'artifact' / 'config.json').read_text())
+  recorded = recorded['info']['metrics']
+  again = evaluation.evaluate(config, str(whole))
+  for key in ('accuracy_test', 'loss_test', 'examples_test'):
+    np.testing.assert_allclose(again[key], recorded[key], rtol=1e-5)
+
+  source = sources.get_source(config.dataset, config.pp.test)
+  got = _probabilities(whole / 'artifact', source)
+  np.testing.assert_array_equal(
+    got, _probabilities(whole, source), 'the workdir predicts otherwise'
+  )
+  _check_metrics(row, got, source, recorded)
+  _check_converted(row, whole / 'artifact', got, source, root)
+  if config.ema_decay:
+    average = _arrays(whole / 'artifact_ema')
+    assert any(np.any(average[k] != arrays[k]) for k in arrays)
+
+
+def _check_frozen(row: Row, whole: pathlib.Path, arrays: Mapping[str, Any]):
+  first = checkpoint.read(whole / 'checkpoints' / '1').params
+  kernel = next(k for k in arrays if k in ('embedding/kernel', 'stem/kernel'))
+  module = kernel.split('/')[0]
+  same = np.array_equal(first[module]['kernel'], arrays[kernel])
+  assert same == (row['stages'] == 'frozen'), f'{kernel} is frozen: {same}'
+
+
+def _check_resume(config, whole: pathlib.Path, path: pathlib.Path, row: Row):
+  """A run cut after each of its steps ends with the same bits."""
+  step = 1 + (len(row['family']) % 2)  # Either is in some row with any setting.
+  path.mkdir()
+  for file in ('config.json', 'dataset.json', 'labels.txt', 'metrics.jsonl'):
+    shutil.copy(whole / file, path / file)
+  for number in range(1, step + 1):
+    place = f'checkpoints/{number}'
+    shutil.copytree(whole / place, path / place)
+  train.train_and_evaluate(config, str(path))
+  for name in ('artifact', 'artifact_ema'):
+    if (whole / name).exists():
+      _assert_equal(_arrays(path / name), _arrays(whole / name), name)
+
+
+def _check_metrics(row, probabilities, source, recorded) -> None:
+  """What predicting gives has the accuracy and loss that training logged."""
+  labels = np.array([source[i]['label'] for i in range(len(source))])
+  if row['data'] == 'bad files':
+    names = [source[i]['name'] for i in range(len(source))]
+    labels = labels[[not n.endswith('class 0/0.png') for n in names]]
+  assert recorded['examples_test'] == len(labels) == len(probabilities)
+  accuracy = np.mean(np.argmax(probabilities, -1) == labels)
+  # Raw arrays are resized by another program, so near ties may turn.
+  slack = 1.5 / len(labels) if row['data'] == 'arrays' else 1e-6
+  assert abs(accuracy - recorded['accuracy_test']) <= slack
+  if row['loss'] == 'softmax':
+    loss = -np.mean(np.log(probabilities[np.arange(len(labels)), labels]))
+    np.testing.assert_allclose(loss, recorded['loss_test'], rtol=2e-2)
+
+
+def _check_converted(row, artifact, want, source, root) -> None:
+  """Formats of other libraries keep what is needed to predict the same."""
+  for to in ('huggingface', 'timm'):
+    path = root / to
+    try:
+      convert.convert(checkpoint.read(artifact), str(path), to)
+    except errors.UserError:
+      can = {'huggingface': ('token',), 'timm': ('token', 'gap', 'mixer')}
+      has_pre_logits = row['family'] == 'token' and row['start'] != 'pretrained'
+      if row['family'] in can[to] and not has_pre_logits:
+        raise
+      continue
+    np.testing.assert_allclose(
+      _probabilities(path, source), want, atol=1e-5, err_msg=to
+    )
+
+
+def main(rows: str, folder: str, root: str) -> None:
+  """Checks rows on eight devices; prints what failed and exits with 1."""
+  failed = {}
+  with compiled_once(pathlib.Path(root) / 'programs'):
+    for number, row in json.loads(pathlib.Path(rows).read_text()):
+      path = pathlib.Path(root) / str(number)
+      path.mkdir()
+      try:
+        check(row, pathlib.Path(folder), path)
+      except Exception:
+        failed[number] = traceback.format_exc()
+  for number, trace in failed.items():
+    print(f'Row {number}: {name(ROWS[number])}\n{trace}')
+  sys.exit(len(failed) > 0)
+
+
+if __name__ == '__main__':
+  jax.config.update('jax_num_cpu_devices', 8)
+  main(*sys.argv[1:])
