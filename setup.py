@@ -44,6 +44,7 @@ _REQUIRES = [
 ]
 
 _TEST = [
+  'allpairspy>=2.5.1,<3',  # Rows of settings that have every pair.
   'beartype>=0.22,<0.24',  # Checks the jaxtyping annotations in tests.
   'importlib_resources>=6,<8',  # TFDS imports it to write a data set.
   'pytest>=8.4,<10',

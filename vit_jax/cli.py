@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import functools
+import io
 import logging as python_logging
 import os
 import pathlib
@@ -55,7 +56,8 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
     return
   _define_help()
   # File names may hold any bytes, and come out as they went in.
-  sys.stdout.reconfigure(errors='surrogateescape')
+  if isinstance(sys.stdout, io.TextIOWrapper):
+    sys.stdout.reconfigure(errors='surrogateescape')
   exits.on_interrupt()
   compilation_cache.enable()
   sys.excepthook = sys.unraisablehook = _report
