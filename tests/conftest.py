@@ -119,6 +119,13 @@ def run(*args: str, **options) -> subprocess.CompletedProcess:
   return _finish(start(*args, **options))
 
 
+def _print_last_line(line: str) -> None:
+  """Prints it without closing the stderr of this process."""
+  from vit_jax import exits
+
+  print(f'{exits.program()}: {exits.with_flags(line)}', file=sys.stderr)
+
+
 def call_command(*words: str) -> subprocess.CompletedProcess:
   """Runs `vit-jax WORDS` in this process, as `run` does in another."""
   from absl import app
@@ -127,6 +134,7 @@ def call_command(*words: str) -> subprocess.CompletedProcess:
 
   from vit_jax import command
   from vit_jax import compilation_cache
+  from vit_jax import exits
 
   out, err, code = io.StringIO(), io.StringIO(), 0
   handlers = [*python_logging.getLogger().handlers]
@@ -142,6 +150,7 @@ def call_command(*words: str) -> subprocess.CompletedProcess:
     patch.setattr('sys.argv', ['vit-jax', *words])
     patch.setenv('GLIBC_TUNABLES', '')  # Or the process would start again.
     patch.setattr(compilation_cache, 'enable', lambda: None)
+    patch.setattr(exits, 'write_last_line', _print_last_line)
     patch.setattr(app, '_define_help_flags_called', False)
     patch.setattr(app._register_and_parse_flags_with_usage, 'done', False)
     for name in ('excepthook', 'unraisablehook'):
@@ -242,6 +251,16 @@ def wait_for_step(process, workdir, step):
     lambda: path.exists() and f'"step": {step},' in path.read_text(),
     lambda: process.poll() is None,
   )
+
+
+@pytest.fixture(autouse=True, scope='session')
+def _ctrl_c_is_of_pytest() -> Iterator[None]:
+  """Lets no command that runs in this process take Ctrl-C."""
+  from vit_jax import exits
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(exits, 'on_interrupt', lambda: None)
+    yield
 
 
 @pytest.fixture

@@ -117,7 +117,10 @@ def test_a_download_goes_on_where_a_killed_process_ended(server, tmp_path):
   code = FILE.format(url=server.url)
   first = start(code, tmp_path)
   part = tmp_path / 'model.npz.part'
-  conftest.wait_until(first, lambda: part.exists() and part.stat().st_size)
+  conftest.wait_for(
+    lambda: part.exists() and part.stat().st_size,
+    lambda: first.poll() is None,
+  )
   second = start(code, tmp_path)
   with conftest.running([second]) as wait:
     os.kill(first.pid, 9)

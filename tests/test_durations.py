@@ -6,8 +6,8 @@ from conftest import tiny
 import numpy as np
 import pytest
 
-from vit_jax import build
 from vit_jax import errors
+from vit_jax import stages
 from vit_jax import start
 from vit_jax import train
 from vit_jax.configs import durations
@@ -83,7 +83,7 @@ def test_a_peak_that_is_not_reached_is_said(
   )
   validate.validate(config)
   config = durations.in_steps(config, config.batch)  # An epoch is one step.
-  _, schedule = build.optimizer(config)
+  _, schedule = stages.optimizer(config, {})
   start.warn_of_low_peaks(config, [schedule])
   rates = [float(schedule(step)) for step in range(total)]
   assert (max(rates) < 0.02 * 0.999) == (peak is not None)
@@ -99,7 +99,9 @@ def test_stages_that_never_reach_their_peak_are_named(caplog):
       {'total_steps': 4, 'warmup_steps': 9, 'base_lr': 0.1},
     )
   )
-  schedules = [build.optimizer(stage)[1] for stage in durations.split(config)]
+  schedules = [
+    stages.optimizer(stage, {})[1] for stage in durations.split(config)
+  ]
   start.warn_of_low_peaks(config, schedules)
   [record] = caplog.records
   assert record.getMessage().startswith('Stage 2: warmup_steps 9 and')

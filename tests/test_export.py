@@ -1,5 +1,6 @@
 """Programs for other runtimes give what the model gives, for any batch."""
 
+import dataclasses
 import json
 
 from conftest import GOLDEN
@@ -51,7 +52,7 @@ def test_programs_equal_the_model(name, suffix, tmp_path):
 def test_models_in_bfloat16_and_without_a_head(tmp_path):
   weights = vit_jax.load(GOLDEN / 'hf_vit_model').weights
   model = {**weights.model, 'dtype': 'bfloat16'}
-  weights = checkpoint.dataclasses.replace(weights, model=model)
+  weights = dataclasses.replace(weights, model=model)
   path = tmp_path / 'x.stablehlo'
   export.export(weights, str(path))
   image = picture(0, *weights.image_shape[:2])
