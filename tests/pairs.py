@@ -23,11 +23,15 @@ import ml_collections
 import numpy as np
 
 import vit_jax
+from vit_jax import artifact
 from vit_jax import checkpoint
 from vit_jax import convert
 from vit_jax import errors
 from vit_jax import evaluation
+from vit_jax import models as modules
+from vit_jax import preprocessing
 from vit_jax import train
+from vit_jax import weights
 from vit_jax.configs import common
 from vit_jax.configs import models
 from vit_jax.data import sources
@@ -107,7 +111,6 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     'softmax': {'label_smoothing': 0.1},
     'sigmoid': {'loss': 'sigmoid', 'head_bias_init': -1.0},
   },
-  'workers': {'threads': {}, 'one worker': {'num_workers': 1}},
   'probes': {'none': {}, 'knn': {'evaluators': ('knn',)}},
 }
 
@@ -239,10 +242,6 @@ def _num_examples(config: Config) -> int:
 
 def _pretrained(config: Config, folder: pathlib.Path) -> pathlib.Path:
   """Returns weights of another task, whose inputs have their own mean."""
-  from vit_jax import artifact
-  from vit_jax import models as modules
-  from vit_jax import weights
-
   family = config.model.get('classifier', 'mixer')
   channels = 1 if config.pp.channels == 1 or config.dataset == 'digits' else 3
   stem = 'hybrid' if config.model.get('resnet') else family
@@ -258,9 +257,9 @@ def _pretrained(config: Config, folder: pathlib.Path) -> pathlib.Path:
       params=jax.device_get(modules.init_params(module, shape, 1)),
       model=model,
       class_names=[f'old {i}' for i in range(5)],
-      image_shape=shape,
-      mean=(0.4,),
-      std=(0.3,),
+      preprocessing=preprocessing.Preprocessing(
+        shape[:2], channels, mean=(0.4,), std=(0.3,)
+      ),
     )
     artifact.save(path, found)
   config.model.representation_size = None
@@ -360,7 +359,7 @@ def _check_converted(row, artifact, want, source, root) -> None:
     try:
       convert.convert(checkpoint.read(artifact), str(path), to)
     except errors.UserError:
-      can = {'huggingface': ('token',), 'timm': ('token', 'gap', 'mixer')}
+      can = {'huggingface': ('token',), 'timm': ('token', 'gap')}
       has_pre_logits = row['family'] == 'token' and row['start'] != 'pretrained'
       if row['family'] in can[to] and not has_pre_logits:
         raise

@@ -81,7 +81,7 @@ def test_mistakes_are_said_in_a_line(tmp_path):
     sharding.make_mesh(fsdp=0)
   with pytest.raises(errors.UserError, match='not both'):
     plan.devices('v5e:2x2', 2)
-  with pytest.raises(errors.UserError, match='pictures.*give --num_classes=N'):
+  with pytest.raises(errors.UserError, match='pictures.*give num_classes=N'):
     stand_in.stand_in('pictures', 'train', data_dir=str(tmp_path))
 
 
@@ -259,9 +259,9 @@ def test_running_out_of_memory_says_what_to_set():
     raise error
   assert str(caught.value) == (
     'Out of memory with a batch of 8 in 2 parts on 1 devices (Out of memory'
-    ' while trying to allocate 12.50GiB.). Try --config.accum_steps=4 or'
-    ' --config.remat=full or --config.batch=4 or a smaller --config.pp.crop than'
-    ' (16, 24); if it was an evaluation, a smaller --config.batch_eval. What fits, python -m vit_jax.plan with the'
+    ' while trying to allocate 12.50GiB.). Try config.accum_steps=4 or'
+    ' config.remat=full or config.batch=4 or a smaller config.pp.crop than'
+    ' (16, 24); if it was an evaluation, a smaller config.batch_eval. What fits, python -m vit_jax.plan with the'
     ' same --config says.'
   )
   other = jax.errors.JaxRuntimeError('INTERNAL: no')
@@ -277,7 +277,7 @@ def test_what_takes_less_memory_on_many_devices():
   assert memory.smaller(config, axes, 'tpu') == [
     'dtype=bfloat16',
     'accum_steps=4',
-    'mesh.fsdp=4 --config.mesh.data=2',
+    'mesh.fsdp=4 config.mesh.data=2',
     'batch=48',
   ]
 

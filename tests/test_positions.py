@@ -9,6 +9,7 @@ import pytest
 from configs import tiny
 from vit_jax import errors
 from vit_jax import freeze
+from vit_jax import preprocessing
 from vit_jax import sharding
 from vit_jax import train
 from vit_jax import weights as weights_lib
@@ -72,7 +73,7 @@ def test_fine_tuning_sets_fixed_positions_anew_but_keeps_no_learned_ones(
     params=params,
     model=arguments.of_saved_model(resolved.with_defaults(config)),
     class_names=['a', 'b', 'c'],
-    image_shape=(16, 24, 3),
+    preprocessing=preprocessing.Preprocessing((16, 24), 3),
     mean=(0.5,),
     std=(0.5,),
   )

@@ -106,6 +106,7 @@ def test_a_killed_write_leaves_the_old_file(
 # What may open a final name: it appends, writes into a folder that is renamed as a
 # whole, or only finds out whether it can write.
 _ALLOWED = {
+  'command.py',  # The cache of completion, by a temporary file.
   'download.py',  # FILE.part, which becomes FILE.
   'export.py',  # Within `files.replaced_file`.
   'features.py',  # Likewise.

@@ -27,6 +27,7 @@ from vit_jax import errors
 from vit_jax import metrics
 from vit_jax import plot
 from vit_jax import storage
+from vit_jax.interop import extras
 from vit_jax.interop import files
 
 RESULT, MODEL = 'result.json', 'model'
@@ -70,7 +71,8 @@ def record(
   lines = (workdir / metrics.JSONL).read_text(encoding='utf-8')
   rows = curves.read(workdir)
   config['dataset'] = pathlib.PurePath(config['dataset']).name
-  saved['info']['dataset'] = config['dataset']
+  for info in (saved['info'], saved.get(extras.KEY, {}).get('info', {})):
+    info['dataset'] = config['dataset']
   result = {
     **how,
     'dataset': config['dataset'],
