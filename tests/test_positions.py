@@ -74,8 +74,6 @@ def test_fine_tuning_sets_fixed_positions_anew_but_keeps_no_learned_ones(
     model=arguments.of_saved_model(resolved.with_defaults(config)),
     class_names=['a', 'b', 'c'],
     preprocessing=preprocessing.Preprocessing((16, 24), 3),
-    mean=(0.5,),
-    std=(0.5,),
   )
   config.pretrained = 'weights.npz'
   config.pp.crop = (32, 24)

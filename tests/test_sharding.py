@@ -23,7 +23,7 @@ def test_parameters_and_momentum_are_sharded_by_the_rules():
   mesh = sharding.make_mesh()
   model = models.get_model('testing', num_classes=4)
   tx = optim.create_optimizer(lambda _: 0.1)
-  params = build.abstract_params(model, (16, 16, 3))
+  params = models.abstract_params(model, (16, 16, 3))
   like = build.abstract_state(params, tx, mesh)
   specs = {
     jax.tree_util.keystr(path, simple=True, separator='/'): x.sharding.spec
@@ -50,7 +50,7 @@ def test_parameters_and_momentum_are_sharded_by_the_rules():
 @pytest.mark.parametrize('scan', [False, True])
 def test_the_optimizer_is_sharded_as_its_parameters_or_replicated(scan):
   model = models.get_model('ti16', num_classes=4)
-  params = build.abstract_params(model, (32, 32, 3))
+  params = models.abstract_params(model, (32, 32, 3))
   params = jax.eval_shape(blocks.stack, params) if scan else params
   axes = ('data', 'fsdp', 'model')
   mesh = jax.sharding.AbstractMesh((1, 2, 2), axes)

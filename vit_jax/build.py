@@ -178,13 +178,6 @@ def model(config: ml_collections.ConfigDict, num_classes: int) -> nn.Module:
   return models.from_config(arguments.of_model(config), num_classes=num_classes)
 
 
-def abstract_params(
-  module: nn.Module, image_shape: tuple[int, int, int]
-) -> dict[str, Any]:
-  """Returns shapes and dtypes of the parameters, without computing them."""
-  return jax.eval_shape(lambda: models.init_params(module, image_shape))
-
-
 def abstract_state(
   params: dict[str, Any],
   tx: optax.GradientTransformation,
@@ -195,7 +188,7 @@ def abstract_state(
   """Returns shapes, dtypes and shardings of a state, without computing it.
 
   Args:
-    params: of `abstract_params`.
+    params: of `models.abstract_params`.
     tx: the optimizer, of the parameters that are not frozen.
     mesh: of the devices.
     freeze: patterns of `freeze.split`.

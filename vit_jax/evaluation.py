@@ -18,6 +18,7 @@ from vit_jax import defaults
 from vit_jax import errors
 from vit_jax import inference
 from vit_jax import losses
+from vit_jax import models
 from vit_jax import probes
 from vit_jax import sharding
 from vit_jax import state as state_lib
@@ -79,7 +80,7 @@ def classification(
   data = build.data(config, splits)
   model = build.model(config, len(data.class_names))
   like = build.abstract_state(
-    build.abstract_params(model, data.image_shape),
+    models.abstract_params(model, data.image_shape),
     optax.identity(),
     mesh,
     has_ema=config.ema_decay > 0,

@@ -37,24 +37,30 @@ def with_flags(message: str) -> str:
   Errors name settings as Python does, `config.pp.crop=224` or `on_bad_image=skip`:
   `--config.pp.crop=224` and `--on_bad_image=skip` are what a command takes.
   """
-  from absl import flags  # Imported late, see the module's docstring.
+  # Not imported here: another thread may be importing it.
+  flags = getattr(sys.modules.get('absl.flags'), 'FLAGS', ())
 
   def flag(match: re.Match[str]) -> str:
     name = match[0].split('.')[0]
-    if name in flags.FLAGS:
+    if name in flags:
       return f'--{match[0]}'
-    if 'config' in flags.FLAGS and name in (flags.FLAGS.config or ()):
+    if 'config' in flags and name in (flags.config or ()):
       return f'--config.{match[0]}'
     return match[0]
 
   return re.sub(r'(?<![^\s(])[a-z]\w*(\.[a-z]\w*)*(?==)', flag, message)
 
 
-def write_last_line(line: str) -> None:
+def write_last_line(line: str, *, kills_workers: bool = False) -> None:
   """Writes the last line of this process to stderr.
 
   Native threads, of gRPC for one, write whenever they like: what comes after
   this line goes nowhere.
+
+  Args:
+    line: the line, without the name of the program.
+    kills_workers: whether to end the workers, which could write one too. Only
+      where this process ends at once: waiting for a killed one may never end.
   """
   # A reader that has stopped to read must not stop the end.
   flush = threading.Thread(target=_flush, daemon=True)
@@ -64,25 +70,35 @@ def write_last_line(line: str) -> None:
   with contextlib.suppress(OSError):  # Where stderr is closed.
     stderr = os.dup(2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    if kills_workers:
+      _kill_workers()
     os.write(stderr, text.encode(errors='backslashreplace'))
 
 
-def kill_workers() -> None:
-  """Ends processes that this one started, which could still write a line.
-
-  Only where this process ends at once: who waits for a killed one may do so
-  without end.
-  """
+def _kill_workers() -> None:
+  """Ends processes that this one started; later ones inherit its closed stderr."""
   import multiprocessing  # Later than Ctrl-C, which may come soon.
 
   for child in multiprocessing.active_children():
     child.kill()
   # One that is being started is not among them, and would say that it is cut off.
-  with contextlib.suppress(OSError):
-    for children in (_PROC / 'self' / 'task').glob('*/children'):
-      for pid in children.read_text().split():
-        if b'spawn_main' in (_PROC / pid / 'cmdline').read_bytes():
+  own = _read(
+    _PROC / 'self' / 'cmdline'
+  )  # That of a child in its first moment.
+  for children in (_PROC / 'self' / 'task').glob('*/children'):
+    for pid in _read(children).split():
+      command = _read(_PROC / pid / 'cmdline')
+      if command == own or 'spawn_main' in command:
+        with contextlib.suppress(OSError):
           os.kill(int(pid), signal.SIGKILL)
+
+
+def _read(path: pathlib.Path) -> str:
+  """Returns what a file says, nothing of a thread or process that has ended."""
+  try:
+    return path.read_text(errors='replace')
+  except OSError:
+    return ''
 
 
 def _flush() -> None:
@@ -128,10 +144,9 @@ def _interrupted(*unused: Any) -> None:
 
 def leave(line: str, code: int) -> NoReturn:
   """Ends this process with a last line; waits for no thread and no process."""
-  kill_workers()
   if os.isatty(2):
     os.write(2, b'\n')  # After ^C or a progress bar.
-  write_last_line(line)
+  write_last_line(line, kills_workers=True)
   os._exit(code)
 
 

@@ -84,7 +84,7 @@ def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
 def _forward_flops(
   model: nn.Module, image_shape: tuple[int, int, int], inputs: dict[str, Any]
 ) -> float:
-  params = jax.eval_shape(lambda: models.init_params(model, image_shape))
+  params = models.abstract_params(model, image_shape)
 
   def forward(params, inputs):
     return model.apply({'params': params}, **inputs, train=False)

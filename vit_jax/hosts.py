@@ -186,8 +186,7 @@ def _leave(line: str) -> NoReturn:
   gone, or wait for this one.
   """
   logging.debug('Details:', exc_info=True)
-  exits.kill_workers()
-  exits.write_last_line(line)
+  exits.write_last_line(line, kills_workers=True)
   client = distributed.global_state.client
   with contextlib.suppress(jax.errors.JaxRuntimeError):
     if jax.process_index():

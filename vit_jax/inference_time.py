@@ -46,7 +46,7 @@ def inference_time(
     config.model_name, num_classes=config.num_classes, dtype=config.dtype
   )
   shape = (config.image_size, config.image_size, 3)
-  shapes = jax.eval_shape(lambda: models.init_params(model, shape))
+  shapes = models.abstract_params(model, shape)
   rng = np.random.default_rng(0)
   # Real initialisers take longer than the measurement.
   params = jax.tree.map(

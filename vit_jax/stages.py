@@ -14,6 +14,7 @@ import optax
 
 from vit_jax import build
 from vit_jax import freeze as freeze_lib
+from vit_jax import models
 from vit_jax import optim
 from vit_jax import state as state_lib
 from vit_jax import update
@@ -93,7 +94,7 @@ def make(
     errors.UserError: if a setting of a stage cannot be.
   """
   stages, before = [], 0
-  params = build.abstract_params(model, image_shape)
+  params = models.abstract_params(model, image_shape)
   for stage in durations.split(config):
     tx, schedule = optimizer(stage, params)
     freeze = (*locked, *stage.freeze)

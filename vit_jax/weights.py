@@ -179,7 +179,7 @@ def check(
   _check_input(weights, path)
   try:
     module = weights.module()
-    want = jax.eval_shape(lambda: models.init_params(module, shape))
+    want = models.abstract_params(module, shape)
   except _WRONG_MODEL as e:
     reason = str(e).strip().split('\n')[0]
     raise errors.UserError(

@@ -1,6 +1,7 @@
 """Model families, one a file, and `get_model` to make one by name."""
 
 from collections.abc import Mapping
+import functools
 import re
 from typing import Any
 
@@ -98,6 +99,18 @@ def init_params(
   plain = _unrolled(model)
   params = plain.init(jax.random.key(seed), **inputs, train=False)['params']
   return params if plain is model else blocks.stack(params)
+
+
+def abstract_params(
+  model: nn.Module, image_shape: tuple[int, int, int]
+) -> dict[str, Any]:
+  """Returns shapes and dtypes of `init_params`, computed once for a model."""
+  return jax.tree.map(lambda x: x, _abstract_params(model, tuple(image_shape)))
+
+
+@functools.lru_cache(maxsize=32)
+def _abstract_params(model: nn.Module, image_shape: tuple[int, ...]) -> Any:
+  return jax.eval_shape(lambda: init_params(model, image_shape))
 
 
 def _unrolled(model: nn.Module) -> nn.Module:
