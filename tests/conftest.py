@@ -20,6 +20,7 @@ import types
 import warnings
 
 from absl import flags
+from absl import logging
 import jax
 import jaxtyping
 import numpy as np
@@ -40,6 +41,9 @@ jaxtyping.install_import_hook('vit_jax', 'beartype.beartype')
 
 # Grain's worker processes ask for absl flags, which tests do not parse.
 flags.FLAGS.mark_as_parsed()
+
+# As commands have it, so that what is logged does not depend on earlier tests.
+logging.set_verbosity(logging.INFO)
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 GOLDEN = REPOSITORY / 'tests' / 'golden'
@@ -129,7 +133,6 @@ def _print_last_line(line: str) -> None:
 def call_command(*words: str) -> subprocess.CompletedProcess:
   """Runs `vit-jax WORDS` in this process, as `run` does in another."""
   from absl import app
-  from absl import logging
   from absl.testing import flagsaver
 
   from vit_jax import command

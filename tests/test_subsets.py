@@ -101,7 +101,7 @@ def test_the_log_says_how_images_were_chosen(image_folder, caplog):
   config = tiny.get_config(str(image_folder)).unlock()
   config.pp.balance_classes = True
   config.pp.train = 'train[:10]'
-  with caplog.at_level('INFO'):
+  with caplog.at_level('INFO', logger='absl'):
     data = build.data(resolved.with_defaults(config))
   each = np.bincount(data.train.source.labels())[0]
   assert len(data.train) == 3 * each > 10
@@ -112,6 +112,6 @@ def test_the_log_says_how_images_were_chosen(image_folder, caplog):
   config.pp.shots = 2
   config.pp.train = 'train'
   caplog.clear()
-  with caplog.at_level('INFO'):
+  with caplog.at_level('INFO', logger='absl'):
     build.data(resolved.with_defaults(config))
   assert 'train, 2 of each class out of 36: config.pp.shots; 6' in caplog.text
