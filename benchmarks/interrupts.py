@@ -27,7 +27,6 @@ from absl import flags
 
 from benchmarks import kills
 
-_ROOT = pathlib.Path(__file__).parents[1]
 _WORKERS = (0, 1, 2)
 _LIMIT = 300  # Seconds after which an end does not come any more.
 
@@ -57,23 +56,14 @@ def load(processes: int):
 
 def start(folder: pathlib.Path, workdir: pathlib.Path, workers: int, log):
   """Starts a run that does not end by itself, in a session of its own."""
-  return subprocess.Popen(
-    [
-      sys.executable,
-      '-m',
-      'vit_jax.main',
-      f'--config=tests/configs/tiny.py:{folder}',
-      f'--workdir={workdir}',
-      f'--config.num_workers={workers}',
-      '--config.total_steps=100000',
-      '--config.warmup_steps=5',
-      '--config.checkpoint_every=20',
-      '--config.eval_every=14',
-      '--config.progress_every=1',
-    ],
-    cwd=_ROOT,
-    stdout=log,
-    stderr=subprocess.STDOUT,
+  return kills.start_run(
+    folder,
+    workdir,
+    log,
+    f'num_workers={workers}',
+    'total_steps=100000',
+    'checkpoint_every=20',
+    'eval_every=14',
     start_new_session=True,
   )
 

@@ -42,8 +42,18 @@ def make_folder(root: pathlib.Path) -> None:
         cv2.imwrite(str(folder / f'{i}.png'), image)
 
 
-def start(folder: pathlib.Path, workdir: pathlib.Path, steps: int, log):
-  """Starts a run of so many steps."""
+def start_run(
+  folder: pathlib.Path, workdir: pathlib.Path, log, *settings: str, **options
+):
+  """Starts a run of the tiny model, which says each step and writes to `log`.
+
+  Args:
+    folder: images.
+    workdir: where the run writes.
+    log: open file.
+    *settings: overrides of the config, such as 'total_steps=5'.
+    **options: arguments of `subprocess.Popen`.
+  """
   return subprocess.Popen(
     [
       sys.executable,
@@ -51,16 +61,27 @@ def start(folder: pathlib.Path, workdir: pathlib.Path, steps: int, log):
       'vit_jax.main',
       f'--config=tests/configs/tiny.py:{folder}',
       f'--workdir={workdir}',
-      f'--config.total_steps={steps}',
       '--config.warmup_steps=5',
-      '--config.decay_type=constant',
-      '--config.checkpoint_every=2',
-      '--config.eval_every=7',
       '--config.progress_every=1',
+      *(f'--config.{setting}' for setting in settings),
     ],
     cwd=_ROOT,
     stdout=log,
     stderr=subprocess.STDOUT,
+    **options,
+  )
+
+
+def start(folder: pathlib.Path, workdir: pathlib.Path, steps: int, log):
+  """Starts a run of so many steps."""
+  return start_run(
+    folder,
+    workdir,
+    log,
+    f'total_steps={steps}',
+    'decay_type=constant',
+    'checkpoint_every=2',
+    'eval_every=7',
   )
 
 

@@ -27,7 +27,7 @@ def numbered(on_one_device, part=None):
   ]
 
 
-# Of three rows the first is run each time, the others by `-m exhaustive`.
+# A third of the rows runs each time; `-m exhaustive` runs the others.
 exhaustive = pytest.mark.exhaustive
 
 

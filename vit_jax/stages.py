@@ -48,7 +48,7 @@ class Stage:
   def learning_rate(self, step: int) -> Any:
     """Returns the rate that a step of the run, from 1 on, is taken with.
 
-    That is what is logged. The official code logs that of the step after it.
+    The log has this rate. The official code logs the rate of the next step.
     """
     return self.schedule(step - 1 - self.before)
 
