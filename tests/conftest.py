@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
 import contextlib
+import gc
 import gzip
 import importlib.util
 import io
@@ -21,6 +22,7 @@ import warnings
 
 from absl import flags
 from absl import logging
+import grain  # noqa: F401  Its flags must be there before `call_command` forgets new ones.
 import jax
 import jaxtyping
 import numpy as np
@@ -159,11 +161,14 @@ def call_command(*words: str) -> subprocess.CompletedProcess:
     for name in ('excepthook', 'unraisablehook'):
       patch.setattr(sys, name, getattr(sys, name))
     verbosity = logging.get_verbosity()
+    # What earlier tests left behind would print its errors into `err`.
+    gc.freeze()
     try:
       command.main()
     except SystemExit as e:
       code = e.code or 0
     finally:
+      gc.unfreeze()
       python_logging.getLogger().handlers[:] = handlers
       logging.set_verbosity(verbosity)
   if isinstance(code, str):  # Python prints it and exits with 1.

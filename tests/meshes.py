@@ -50,10 +50,10 @@ def held(tree):
   return sum(x.addressable_data(0).nbytes for x in jax.tree.leaves(tree))
 
 
-def main(folder, root):
+def main(folder, root, *names):
   bytes_on_device = {}
-  for name, mesh in MESHES.items():
-    state = train(folder, pathlib.Path(root) / name, **mesh)
+  for name in names:
+    state = train(folder, pathlib.Path(root) / name, **MESHES[name])
     bytes_on_device[name] = {
       'params': held(state.params),
       'opt_state': held(state.opt_state),

@@ -15,7 +15,6 @@ import numpy as np
 
 from tests import meshes
 from vit_jax import freeze
-from vit_jax import optim
 from vit_jax import sharding
 from vit_jax import state as state_lib
 from vit_jax import train
@@ -24,28 +23,6 @@ from vit_jax.models import blocks
 
 MESHES = ((1, 1, 1), (8, 1, 1), (2, 2, 2))
 FROZEN = (r'(?!Transformer/encoderblock_\d+/|head/)',)
-
-
-def cases(optimizer, every):
-  """Returns (optimizer, mesh, scan, frozen, ema): all, or one for each mesh.
-
-  Between all optimizers the few have each mesh with and without scanned blocks
-  and moving averages.
-  """
-  if every:
-    return list(itertools.product([optimizer], MESHES, *[(False, True)] * 3))
-  index = optim.OPTIMIZERS.index(optimizer)
-  frozen = index % 2 > 0
-  return [(optimizer, MESHES[0], False, frozen, False)] + [
-    (
-      optimizer,
-      MESHES[m],
-      (index + m) % 2 > 0,
-      frozen,
-      (index // 2 + m) % 2 > 0,
-    )
-    for m in (1, 2)
-  ]
 
 
 def get_config(folder, optimizer, scan, frozen, ema):
@@ -140,10 +117,10 @@ def compare(folder, optimizer, sizes, scan, frozen, ema):
   }
 
 
-def main(folder, every, *optimizers):
-  for optimizer in optimizers:
-    for case in cases(optimizer, every == 'every'):
-      print(json.dumps(compare(folder, *case)), flush=True)
+def main(folder, optimizer):
+  """Tries all of (mesh, scanned blocks, frozen parameters, moving average)."""
+  for case in itertools.product([optimizer], MESHES, *[(False, True)] * 3):
+    print(json.dumps(compare(folder, *case)), flush=True)
 
 
 if __name__ == '__main__':

@@ -5,8 +5,8 @@ import json
 import math
 import pathlib
 
+from conftest import call_command
 from conftest import GOLDEN
-from conftest import run
 import cv2
 import jax
 from made import random_weights
@@ -135,7 +135,7 @@ def test_destinations_that_cannot_be_written(tmp_path, to):
   (tmp_path / 'file').touch()
   target = tmp_path / 'file' / ('x.npz' if to == 'npz' else 'x')
   source = str(GOLDEN / 'vit_token.npz')
-  result = run('vit_jax.convert', source, str(target), f'--to={to}')
+  result = call_command('convert', source, str(target), f'--to={to}')
   assert result.returncode == 1
   assert 'Traceback' not in result.stderr
   assert f'{target} cannot be written' in result.stderr

@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from conftest import call_command
 from conftest import GOLDEN
 from conftest import picture
-from conftest import run
 import cv2
 import numpy as np
 import pytest
@@ -149,11 +149,11 @@ def test_names_of_files():
 def test_the_command_line(tmp_path):
   cv2.imwrite(str(tmp_path / 'x.png'), picture())
   args = (
-    'vit_jax.attention',
+    'attention',
     f'--artifact={GOLDEN}/vit_token.npz',
     str(tmp_path / 'x.png'),
   )
-  result = run(*args, f'--output={tmp_path}/out')
+  result = call_command(*args, f'--output={tmp_path}/out')
   assert result.returncode == 0, result.stderr
   assert f'{tmp_path}/out/x_rollout.png' in result.stdout.splitlines()
   files = [str(tmp_path / 'x.png')]

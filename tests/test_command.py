@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 
+from absl.testing import flagsaver
 from conftest import call_command
 from conftest import REPOSITORY
 from conftest import run
@@ -184,6 +185,7 @@ def test_completion_has_each_flag_and_setting(name, monkeypatch, tmp_path):
   assert ('--config.sweep.seeds=' in settings) == (name == 'sweep')
 
 
+@flagsaver.flagsaver()  # Forgets the flags that are asked for.
 def test_completion_is_kept_until_the_code_changes(monkeypatch, tmp_path):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
   want = command.flag_names('predict')

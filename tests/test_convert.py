@@ -2,8 +2,8 @@
 
 import json
 
+from conftest import call_command
 from conftest import GOLDEN
-from conftest import run
 import jax
 from made import assert_same
 from made import HYBRID
@@ -38,12 +38,12 @@ def test_an_artifact_has_safetensors_that_pytorch_people_can_read(
 
 
 def test_converting_from_the_command_line(tmp_path):
-  args = ('vit_jax.convert', str(TOKEN), str(tmp_path / 'x'))
-  result = run(*args, '--to=huggingface')
+  args = ('convert', str(TOKEN), str(tmp_path / 'x'))
+  result = call_command(*args, '--to=huggingface')
   assert result.returncode == 0, result.stderr
   assert '32,778 parameters, 10 classes, 32x32 pixels' in result.stdout
   assert_same(checkpoint.load(tmp_path / 'x'), checkpoint.load(TOKEN))
-  result = run(*args, '--to=timm')
+  result = call_command(*args, '--to=timm')
   assert result.returncode == 1
   assert f'{tmp_path}/x exists' in result.stderr
   assert 'Traceback' not in result.stderr
@@ -67,10 +67,10 @@ def test_converting_to_half_the_size(tmp_path):
 
 def test_converting_what_does_not_tell_its_image_size(tmp_path):
   nonsquare = GOLDEN / 'vit_nonsquare.npz'
-  args = ('vit_jax.convert', str(nonsquare), str(tmp_path / 'x'), '--to=timm')
-  result = run(*args)
+  args = ('convert', str(nonsquare), str(tmp_path / 'x'), '--to=timm')
+  result = call_command(*args)
   assert '--image_size=HEIGHT,WIDTH' in result.stderr
-  result = run(*args, '--image_size=32,48')
+  result = call_command(*args, '--image_size=32,48')
   assert result.returncode == 0, result.stderr
   assert checkpoint.read(tmp_path / 'x').image_shape == (32, 48, 3)
 

@@ -4,8 +4,8 @@ import functools
 import importlib.metadata
 import shutil
 
+from conftest import call_command
 from conftest import REPOSITORY
-from conftest import run
 import pytest
 
 from vit_jax import doctor
@@ -18,7 +18,7 @@ def statuses(findings):
 
 
 def test_all_is_well(image_folder):
-  result = run('vit_jax.doctor', f'--dataset={image_folder}')
+  result = call_command('doctor', f'--dataset={image_folder}')
   assert result.returncode == 0, result.stdout + result.stderr
   assert result.stdout.endswith('Ready.\n')
   assert 'FAILED' not in result.stdout

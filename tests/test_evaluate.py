@@ -2,9 +2,9 @@
 
 import json
 
+from conftest import call_command
 from conftest import GOLDEN
 from conftest import make_image_folder
-from conftest import run
 import numpy as np
 import pytest
 
@@ -133,7 +133,7 @@ def test_predictions_agree_with_probabilities(weights, tmp_path):
 
 def test_the_command_line(tmp_path):
   args = (
-    'vit_jax.evaluate',
+    'evaluate',
     f'--artifact={tmp_path}/artifact',
     '--dataset=digits',
     f'--output={tmp_path}/new/out.json',
@@ -153,7 +153,7 @@ def test_the_command_line(tmp_path):
     preprocessing.Preprocessing((8, 8), channels=1),
   )
   artifact.save(tmp_path / 'artifact', made)
-  result = run(*args, '--probes=knn,5shot')
+  result = call_command(*args, '--probes=knn,5shot')
   assert result.returncode == 0, result.stderr
   short = json.loads(result.stdout)
   whole = json.loads((tmp_path / 'new' / 'out.json').read_text())
@@ -164,7 +164,7 @@ def test_the_command_line(tmp_path):
   # Random features are good enough for digits.
   assert whole['accuracy_knn'] > whole['accuracy_5shot'] > 0.3 > whole['top1']
   (tmp_path / 'real.json').write_text('[]')
-  result = run(*args, '--real', f'--real_labels={tmp_path}/real.json')
+  result = call_command(*args, '--real', f'--real_labels={tmp_path}/real.json')
   assert result.returncode == 1
   assert 'is no validation image of ImageNet' in result.stderr
   assert 'Traceback' not in result.stderr

@@ -3,9 +3,9 @@
 import dataclasses
 import json
 
+from conftest import call_command
 from conftest import GOLDEN
 from conftest import picture
-from conftest import run
 import jax
 import numpy as np
 import pytest
@@ -112,8 +112,8 @@ def test_mistakes_on_the_command_line(tmp_path):
   ):
     with pytest.raises(errors.UserError, match=message):
       export.export(weights, str(tmp_path / output))
-  result = run(
-    'vit_jax.export',
+  result = call_command(
+    'export',
     f'--artifact={GOLDEN}/vit_token.npz',
     f'--output={tmp_path}/x.stablehlo',
   )

@@ -9,8 +9,8 @@ import tarfile
 import zipfile
 import zlib
 
+from conftest import call_command
 from conftest import REPOSITORY
-from conftest import run
 import cv2
 import numpy as np
 import pytest
@@ -240,8 +240,8 @@ def test_a_download_that_is_too_long(monkeypatch):
   ],
 )
 def test_overrides_of_every_kind(override, image_folder, tmp_path):
-  result = run(
-    'vit_jax.main',
+  result = call_command(
+    'train',
     f'--config=tests/configs/tiny.py:{image_folder}',
     f'--workdir={tmp_path}/run',
     override,

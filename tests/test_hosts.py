@@ -141,6 +141,7 @@ def last_line(result):
   return result.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_other_processes_and_another_mesh(
   unbroken, tmp_path
 ):
@@ -177,6 +178,7 @@ def test_a_run_goes_on_with_other_processes_and_another_mesh(
   assert_equal_runs(workdir, want, stopped_at=stopped_at)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which('mpirun'), reason='Open MPI is missing.')
 def test_two_processes_of_mpirun_equal_one(unbroken, tmp_path):
   folder, want = unbroken

@@ -197,6 +197,7 @@ def test_evaluating_alone_gives_the_same_numbers(captions, lit_run):
   assert got == pytest.approx(last, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_four_devices_of_two_hosts_equal_one(captions, tmp_path):
   """Every text is compared with the images of all devices."""
   config = short(captions, total_steps=3, optimizer='sgd', base_lr=0.1)

@@ -6,6 +6,7 @@ import re
 import signal
 
 from conftest import arguments
+from conftest import call_command
 from conftest import flat
 from conftest import rows
 from conftest import run
@@ -45,6 +46,7 @@ def interrupted(folder, workdir, *signals_and_steps):
   return codes
 
 
+@pytest.mark.slow
 def test_killed_runs_end_with_the_bits_of_an_unbroken_one(
   image_folder, tmp_path
 ):
@@ -65,6 +67,12 @@ def test_killed_runs_end_with_the_bits_of_an_unbroken_one(
   )
   assert losses == want_losses
   assert [step for step, _ in losses] == list(range(1, 161))
+
+
+def train(folder, workdir, *overrides):
+  """Trains in this process; returns what `run` does."""
+  _, *words = arguments(folder, workdir, *overrides)
+  return call_command('train', *words)
 
 
 @pytest.fixture(scope='module')
@@ -107,8 +115,10 @@ def test_a_run_leaves_metrics_events_and_an_artifact(finished):
 
 def test_evaluating_alone_gives_the_same_numbers(finished):
   folder, workdir = finished
-  result = run(
-    *arguments(folder, workdir, '--config.trainer=evaluate'),
+  result = train(
+    folder,
+    workdir,
+    '--config.trainer=evaluate',
     '--config.total_steps=60',
     '--config.batch_eval=4',
   )
@@ -123,7 +133,7 @@ def test_evaluating_alone_gives_the_same_numbers(finished):
 def test_a_finished_run_ends_at_once_with_the_same_model(finished):
   folder, workdir = finished
   before = flat(workdir)
-  result = run(*arguments(folder, workdir, '--config.total_steps=60'))
+  result = train(folder, workdir, '--config.total_steps=60')
   assert result.returncode == 0, result.stderr
   after = flat(workdir)
   for key, value in before.items():
@@ -131,7 +141,7 @@ def test_a_finished_run_ends_at_once_with_the_same_model(finished):
 
 
 def predict(workdir, *args):
-  return run('vit_jax.predict', f'--artifact={workdir}/artifact', *args)
+  return call_command('predict', f'--artifact={workdir}/artifact', *args)
 
 
 def test_predicting_agrees_with_evaluation(finished):
@@ -156,8 +166,10 @@ def test_predicting_agrees_with_evaluation(finished):
 
 def test_fine_tuning_from_an_artifact_at_another_size(finished, tmp_path):
   folder, workdir = finished
-  result = run(
-    *arguments(folder, tmp_path, '--config.total_steps=5'),
+  result = train(
+    folder,
+    tmp_path,
+    '--config.total_steps=5',
     f'--config.pretrained={workdir}/artifact/model.npz',
     '--config.pp.crop=(32,16)',
     '--config.head_bias_init=-5.0',
@@ -216,7 +228,7 @@ WRONG = {
 @pytest.mark.parametrize('case', WRONG)
 def test_a_mistake_gives_one_line_and_exit_code_1(case, image_folder, tmp_path):
   overrides, message = WRONG[case]
-  result = run(*arguments(image_folder, tmp_path / 'run', *overrides))
+  result = train(image_folder, tmp_path / 'run', *overrides)
   assert result.returncode == 1, result.stderr
   assert 'Traceback' not in result.stderr
   line = result.stderr.strip().splitlines()[-1]
@@ -226,8 +238,8 @@ def test_a_mistake_gives_one_line_and_exit_code_1(case, image_folder, tmp_path):
 
 
 def test_steps_of_the_command_line_come_before_epochs_of_the_run_file(tmp_path):
-  result = run(
-    'vit_jax.main',
+  result = call_command(
+    'train',
     '--config=configs/cifar10_scratch.py',
     f'--workdir={tmp_path}',
     '--config.dataset=digits',
@@ -257,6 +269,6 @@ def test_predicting_what_is_no_image_or_no_artifact(finished, tmp_path):
 
 def test_a_workdir_that_cannot_be_made(image_folder, tmp_path):
   (tmp_path / 'file').write_text('')
-  result = run(*arguments(image_folder, tmp_path / 'file' / 'run'))
+  result = train(image_folder, tmp_path / 'file' / 'run')
   assert result.returncode == 1
   assert 'cannot be made: Not a directory' in result.stderr

@@ -7,7 +7,7 @@ import os
 import warnings
 import xml.etree.ElementTree
 
-from conftest import run
+from conftest import call_command
 from conftest import start
 from conftest import tiny
 import cv2
@@ -91,8 +91,8 @@ def test_evaluation_has_the_names(workdir):
 @pytest.mark.parametrize('how', ['--csv', '--json'])
 def test_predictions_have_the_names(how, workdir):
   names = files_of(workdir)
-  result = run(
-    'vit_jax.predict',
+  result = call_command(
+    'predict',
     f'--artifact={workdir}/artifact',
     f'--labels={workdir}/labels.txt',
     how,

@@ -50,6 +50,7 @@ def small(name, tmp_path, request):
   return {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run(path, tmp_path, request):
   out = execute(path, script(path, **small(path.stem, tmp_path, request)))

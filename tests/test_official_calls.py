@@ -6,7 +6,7 @@ The calls are those of the tests and notebooks of google-research/vision_transfo
 import importlib
 import json
 
-from conftest import run
+from conftest import call_command
 import cv2
 import jax
 import jax.numpy as jnp
@@ -220,8 +220,8 @@ def test_other_names_that_do_not_exist_are_attribute_errors():
 
 
 def test_the_command_line_names_what_replaces_an_official_setting(tmp_path):
-  result = run(
-    'vit_jax.main',
+  result = call_command(
+    'train',
     '--config=configs/digits.py',
     f'--workdir={tmp_path}',
     '--config.model_or_filename=R_Ti_16',

@@ -19,16 +19,22 @@ def folder(tmp_path_factory):
     yield root
 
 
-def numbered(on_one_device, part=None):
+def numbered(on_one_device):
   return [
     (number, row)
     for number, row in enumerate(pairs.ROWS)
-    if (row['mesh'] == 'one') == on_one_device and part in (None, number % 3)
+    if (row['mesh'] == 'one') == on_one_device
   ]
 
 
-# A third of the rows runs each time; `-m exhaustive` runs the others.
-exhaustive = pytest.mark.exhaustive
+# These rows on one device have every value; all rows have every pair.
+QUICK = (0, 5, 6, 10, 12, 20)
+
+
+def test_quick_rows_have_every_value():
+  for setting, values in pairs.SETTINGS.items():
+    have = {pairs.ROWS[n][setting] for n in QUICK}
+    assert have == ({'one'} if setting == 'mesh' else set(values)), setting
 
 
 def test_rows_have_every_pair():
@@ -40,7 +46,7 @@ def test_rows_have_every_pair():
 @pytest.mark.parametrize(
   'row',
   [
-    pytest.param(row, id=str(n), marks=[exhaustive] if n % 3 else [])
+    pytest.param(row, id=str(n), marks=[] if n in QUICK else pytest.mark.slow)
     for n, row in numbered(True)
   ],
 )
@@ -48,12 +54,11 @@ def test_run_with_settings(row, folder, tmp_path):
   pairs.check(row, folder, tmp_path)
 
 
-@pytest.mark.parametrize(
-  'part', [0, *(pytest.param(n, marks=exhaustive) for n in (1, 2))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('part', range(3))
 def test_runs_with_settings_on_eight_devices(part, folder, tmp_path):
   rows = tmp_path / 'rows.json'
-  rows.write_text(json.dumps(numbered(False, part)))
+  rows.write_text(json.dumps(numbered(False)[part::3]))
   process = start_command(
     sys.executable, 'tests/pairs.py', str(rows), str(folder), str(tmp_path)
   )

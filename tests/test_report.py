@@ -7,9 +7,9 @@ import re
 import shutil
 import subprocess
 
+from conftest import call_command
 from conftest import HANG_SECONDS
 from conftest import make_image_folder
-from conftest import run
 from conftest import tiny
 import jax
 import numpy as np
@@ -108,7 +108,7 @@ def test_the_numbers_are_those_of_the_run(workdir):
 
 def test_written_again_it_is_the_same(workdir, tmp_path):
   before = (workdir / 'report.html').read_text()
-  result = run('vit_jax.report', str(workdir))
+  result = call_command('report', str(workdir))
   assert result.returncode == 0, result.stderr
   assert (workdir / 'report.html').read_text() == before
   # Elsewhere, and with a file that is no image.

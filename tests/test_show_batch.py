@@ -1,6 +1,6 @@
 """Contact sheets show what training sees, and say what it is."""
 
-from conftest import run
+from conftest import call_command
 from conftest import tiny_lit
 import cv2
 import numpy as np
@@ -71,8 +71,8 @@ def test_a_sheet():
 
 def test_the_command(image_folder, tmp_path):
   def command(*args):
-    return run(
-      'vit_jax.show_batch',
+    return call_command(
+      'show_batch',
       f'--config=tests/configs/tiny.py:{image_folder}',
       '--num=9',
       *args,

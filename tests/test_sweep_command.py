@@ -155,6 +155,7 @@ def two_processes(folder, workdir, *args):
     return results()
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_on_one_process_fails_on_all(image_folder, tmp_path):
   """Process 0 alone writes reports: it fails when the others are done."""
   (tmp_path / 'trials' / 'base_lr=0.001' / 'artifact').mkdir(parents=True)
@@ -170,6 +171,7 @@ def test_a_trial_that_fails_on_one_process_fails_on_all(image_folder, tmp_path):
   assert 'report.html' in result['trials'][0]['error']
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_alone_in_a_trial_ends_all(image_folder, tmp_path):
   """Process 0 alone writes config.json, before the first step."""
   path = tmp_path / 'trials' / 'base_lr=0.001' / 'environment.json'

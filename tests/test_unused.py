@@ -1,7 +1,7 @@
 """A setting that is given on the command line has an effect, or is refused."""
 
 from conftest import arguments
-from conftest import run
+from conftest import call_command
 from conftest import run_file
 from conftest import tiny_lit
 import jax
@@ -204,8 +204,8 @@ def test_rules_are_of_settings_that_there_are(captions):
 
 
 def test_the_command_line_is_checked_before_anything_is_written(tmp_path):
-  args = arguments('digits', tmp_path / 'run', '--config.timescale=5')
-  result = run(*args)
+  _, *words = arguments('digits', tmp_path / 'run', '--config.timescale=5')
+  result = call_command('train', *words)
   assert result.returncode == 1
   assert result.stderr.strip().splitlines()[-1] == (
     'vit_jax.main: --config.timescale would have no effect: config.decay_type is'

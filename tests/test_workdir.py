@@ -32,6 +32,7 @@ def last_line(result):
   return result.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_second_run_is_refused_until_the_first_is_gone(
   image_folder, tmp_path
 ):
@@ -61,6 +62,7 @@ def is_alive(pid):
   return status.rpartition(')')[2].split()[0] != 'Z'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'number, code, step',
   [(signal.SIGINT, 130, 5), (signal.SIGTERM, 0, 25), (signal.SIGKILL, -9, 5)],
@@ -139,6 +141,7 @@ def small_disk(tmp_path):
   subprocess.run(['umount', str(path)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_one_that_cannot_be_written(image_folder, small_disk):
   workdir = small_disk / 'run'
   args = arguments(image_folder, workdir, '--config.checkpoint_every=5')

@@ -5,10 +5,10 @@ import json
 import re
 import shutil
 
+from conftest import call_command
 from conftest import COLOURS
 from conftest import GOLDEN
 from conftest import golden_json
-from conftest import run
 from conftest import write_colour
 import cv2
 import ml_collections
@@ -81,8 +81,8 @@ def test_probabilities_are_those_of_the_averaged_templates(lit_run, unseen):
 def test_the_command_line(lit_run, unseen, tmp_path):
   (tmp_path / 'labels.txt').write_text('\n'.join(COLOURS) + '\n')
   files = list(unseen)[:3]
-  result = run(
-    'vit_jax.zero_shot',
+  result = call_command(
+    'zero_shot',
     f'--model={lit_run[1]}/artifact',
     f'--labels={tmp_path}/labels.txt',
     *(f'--templates={template}' for template in TEMPLATES),
@@ -97,8 +97,8 @@ def test_the_command_line(lit_run, unseen, tmp_path):
     best, second = line['predictions']
     assert best['class'] == unseen[line['image']]
     assert 1 > best['probability'] > second['probability'] > 0
-  result = run(
-    'vit_jax.zero_shot', '--model=/nowhere', '--labels=a,b', files[0]
+  result = call_command(
+    'zero_shot', '--model=/nowhere', '--labels=a,b', files[0]
   )
   assert result.returncode == 1
   assert 'Traceback' not in result.stderr

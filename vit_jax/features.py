@@ -141,7 +141,8 @@ def main(argv: Sequence[str]) -> None:
   rows = features(
     predictor, names, layer=options.layer, pooling=options.pooling
   )
-  count = write(tqdm.tqdm(rows, total=len(names), disable=None), options.output)
+  bar = tqdm.tqdm(rows, total=len(names), disable=None)
+  count = write(iter(bar), options.output)
   if predictor.skipped:
     logging.warning('%d images were skipped.', len(predictor.skipped))
   print(f'The features of {count} images are in {options.output}.')
