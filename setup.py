@@ -74,8 +74,13 @@ setuptools.setup(
   # path, also beside a clone whose folder is named as the package.
   package_dir={'': '.'},
   packages=setuptools.find_packages(include=['vit_jax', 'vit_jax.*']),
-  package_data={'vit_jax': ['registry.toml', 'report.html.jinja']},
-  entry_points={'console_scripts': ['vit-jax = vit_jax.command:main']},
+  package_data={
+    'vit_jax.configs': ['registry.toml'],
+    'vit_jax.reporting': ['report.html.jinja'],
+  },
+  entry_points={
+    'console_scripts': ['vit-jax = vit_jax.commands.dispatch:main']
+  },
   python_requires='>=3.11',
   install_requires=_REQUIRES,
   extras_require={

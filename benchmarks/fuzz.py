@@ -28,17 +28,17 @@ from ml_collections import config_flags
 import numpy as np
 
 from vit_jax import checkpoint
-from vit_jax import cli
-from vit_jax import curves
-from vit_jax import errors
-from vit_jax import predict
-from vit_jax import released
-from vit_jax import report
+from vit_jax.commands import cli
+from vit_jax.commands import predict
 from vit_jax.configs import common
 from vit_jax.configs import validate
 from vit_jax.data import captions
 from vit_jax.data import text
 from vit_jax.data import transforms
+from vit_jax.reporting import curves
+from vit_jax.reporting import report
+from vit_jax.runtime import errors
+from vit_jax.weights import released
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _GOLDEN = _ROOT / 'tests' / 'golden'
@@ -160,7 +160,7 @@ def targets(root: pathlib.Path) -> dict[str, tuple[bytes, Read]]:
   """Returns, by name, the bytes of a good file and what reads it."""
   artifact, hf = root / 'artifact', _GOLDEN / 'hf_vit'
   weights = checkpoint.read(hf)
-  from vit_jax import artifact as artifact_lib
+  from vit_jax.weights import artifact as artifact_lib
 
   artifact_lib.save(artifact, weights)
   npz = (_GOLDEN / 'vit_token.npz').read_bytes()

@@ -18,8 +18,8 @@ from absl import flags
 import jax
 import jax.numpy as jnp
 
-from vit_jax import flops
-from vit_jax import huge_pages
+from vit_jax.models import flops
+from vit_jax.runtime import huge_pages
 
 NUM_CLASSES = 1000
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'torch', 'timm', 'transformers')

@@ -20,9 +20,9 @@ from absl import logging
 import numpy as np
 
 from benchmarks import kills
-from vit_jax import loop
 from vit_jax import predictor
 from vit_jax import train
+from vit_jax.training import loop
 
 _ROOT = pathlib.Path(__file__).parents[1]
 

@@ -11,12 +11,12 @@ import optax
 
 from benchmarks import harness
 from benchmarks import official
-from vit_jax import flops
-from vit_jax import inference as inference_lib
 from vit_jax import models
-from vit_jax import state as state_lib
-from vit_jax import update
 from vit_jax.configs import models as model_configs
+from vit_jax.models import flops
+from vit_jax.models import inference as inference_lib
+from vit_jax.training import state as state_lib
+from vit_jax.training import update
 
 _SEED = 0
 

@@ -68,7 +68,7 @@ def _cold_and_warm(case: harness.Case) -> list[dict]:
 
 
 def _cache(folder: str) -> dict[str, str]:
-  """Returns the environment of `vit_jax.compilation_cache`, without its needs."""
+  """Returns the environment of `vit_jax.runtime.compilation_cache`, without its needs."""
   return {
     'JAX_COMPILATION_CACHE_DIR': folder,
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.05',

@@ -15,8 +15,8 @@ images gives some of its own: --config.pp.train='train[:90%]' and
 
 import ml_collections
 
-from vit_jax import registry
 from vit_jax.configs import common
+from vit_jax.configs import registry
 
 
 def get_config(model_folder: str) -> ml_collections.ConfigDict:

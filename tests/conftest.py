@@ -127,7 +127,7 @@ def run(*args: str, **options) -> subprocess.CompletedProcess:
 
 def _print_last_line(line: str) -> None:
   """Prints it without closing the stderr of this process."""
-  from vit_jax import exits
+  from vit_jax.runtime import exits
 
   print(f'{exits.program()}: {exits.with_flags(line)}', file=sys.stderr)
 
@@ -137,9 +137,9 @@ def call_command(*words: str) -> subprocess.CompletedProcess:
   from absl import app
   from absl.testing import flagsaver
 
-  from vit_jax import command
-  from vit_jax import compilation_cache
-  from vit_jax import exits
+  from vit_jax.commands import dispatch
+  from vit_jax.runtime import compilation_cache
+  from vit_jax.runtime import exits
 
   out, err, code = io.StringIO(), io.StringIO(), 0
   handlers = [*python_logging.getLogger().handlers]
@@ -164,7 +164,7 @@ def call_command(*words: str) -> subprocess.CompletedProcess:
     # What earlier tests left behind would print its errors into `err`.
     gc.freeze()
     try:
-      command.main()
+      dispatch.main()
     except SystemExit as e:
       code = e.code or 0
     finally:
@@ -264,7 +264,7 @@ def wait_for_step(process, workdir, step):
 @pytest.fixture(autouse=True, scope='session')
 def _ctrl_c_is_of_pytest() -> Iterator[None]:
   """Lets no command that runs in this process take Ctrl-C."""
-  from vit_jax import exits
+  from vit_jax.runtime import exits
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(exits, 'on_interrupt', lambda: None)
@@ -378,7 +378,7 @@ def captions(tmp_path_factory):
 @pytest.fixture(scope='session')
 def lit_run(captions, tmp_path_factory):
   """A finished run of `tiny_lit`: (last state, workdir)."""
-  from vit_jax import contrastive
+  from vit_jax.training import contrastive
 
   workdir = tmp_path_factory.mktemp('lit_run')
   return contrastive.train_and_evaluate(

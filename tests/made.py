@@ -9,8 +9,8 @@ import numpy as np
 import safetensors.numpy
 
 from vit_jax import models
-from vit_jax import preprocessing
-from vit_jax import weights as weights_lib
+from vit_jax.data import preprocessing
+from vit_jax.weights import record as weights_lib
 
 TOKEN = GOLDEN / 'vit_token.npz'
 _INDEX = golden_json('index.json')

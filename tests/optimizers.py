@@ -14,12 +14,12 @@ import jax
 import numpy as np
 
 from tests import meshes
-from vit_jax import freeze
-from vit_jax import sharding
-from vit_jax import state as state_lib
 from vit_jax import train
 from vit_jax.configs import resolved
 from vit_jax.models import blocks
+from vit_jax.runtime import sharding
+from vit_jax.training import freeze
+from vit_jax.training import state as state_lib
 
 MESHES = ((1, 1, 1), (8, 1, 1), (2, 2, 2))
 FROZEN = (r'(?!Transformer/encoderblock_\d+/|head/)',)

@@ -23,18 +23,18 @@ import ml_collections
 import numpy as np
 
 import vit_jax
-from vit_jax import artifact
 from vit_jax import checkpoint
-from vit_jax import convert
-from vit_jax import errors
-from vit_jax import evaluation
 from vit_jax import models as modules
-from vit_jax import preprocessing
 from vit_jax import train
-from vit_jax import weights
+from vit_jax.commands import convert
 from vit_jax.configs import common
 from vit_jax.configs import models
+from vit_jax.data import preprocessing
 from vit_jax.data import sources
+from vit_jax.evaluation import evaluator
+from vit_jax.runtime import errors
+from vit_jax.weights import artifact
+from vit_jax.weights import record
 
 Row = dict[str, str]
 Config = ml_collections.ConfigDict
@@ -253,7 +253,7 @@ def _pretrained(config: Config, folder: pathlib.Path) -> pathlib.Path:
     # Position embeddings of a ViT are resized.
     shape = (*(2 * [SIZE if stem == 'mixer' else 2 * SIZE]), channels)
     module = modules.from_config(model, num_classes=5)
-    found = weights.Weights(
+    found = record.Weights(
       params=jax.device_get(modules.init_params(module, shape, 1)),
       model=model,
       class_names=[f'old {i}' for i in range(5)],
@@ -297,7 +297,7 @@ def check(row: Row, folder: pathlib.Path, root: pathlib.Path) -> None:
   _check_resume(config, whole, root / 'resumed', row)
   recorded = json.loads((whole / 'artifact' / 'config.json').read_text())
   recorded = recorded['info']['metrics']
-  again = evaluation.evaluate(config, str(whole))
+  again = evaluator.evaluate(config, str(whole))
   for key in ('accuracy_test', 'loss_test', 'examples_test'):
     np.testing.assert_allclose(again[key], recorded[key], rtol=1e-5)
 

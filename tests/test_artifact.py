@@ -14,17 +14,17 @@ from made import VIT
 import numpy as np
 import pytest
 
-from vit_jax import artifact
 from vit_jax import checkpoint
-from vit_jax import convert
-from vit_jax import errors
 from vit_jax import predictor
-from vit_jax import weights as weights_lib
+from vit_jax.commands import convert
 from vit_jax.data import augment
 from vit_jax.data import transforms
-from vit_jax.interop import files
-from vit_jax.interop import to_huggingface
-from vit_jax.interop import to_timm
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.weights import artifact
+from vit_jax.weights import record as weights_lib
+from vit_jax.weights import to_huggingface
+from vit_jax.weights import to_timm
 
 ODD_NAMES = ['a\nb', 'c\rd', 'e\x85f', 'g\u2028h', '"i"', 'j\udce9k', '', 'ä l']
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import vit_jax
-from vit_jax import attention
-from vit_jax import attention_maps
-from vit_jax import errors
 from vit_jax import predictor as predictor_lib
+from vit_jax.commands import attention
+from vit_jax.evaluation import attention_maps
+from vit_jax.runtime import errors
 
 GRID, PREFIX = (3, 4), 1
 LENGTH = PREFIX + GRID[0] * GRID[1]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from configs import tiny
-from vit_jax import attention_choice
-from vit_jax import defaults
-from vit_jax import errors
-from vit_jax import sharding
-from vit_jax import start
-from vit_jax.interop import files
+from vit_jax.models import attention_choice
 from vit_jax.models import layers
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.runtime import sharding
+from vit_jax.training import resolve
+from vit_jax.training import start
 
 HOW = {
   'batch': 2,
@@ -99,7 +99,7 @@ def test_a_run_keeps_the_attention_it_began_with(
   config.dtype = 'bfloat16'
   mesh = sharding.make_mesh()
   fill = lambda resumed: (
-    defaults.fill(config, str(tmp_path), mesh, resumed=resumed).config
+    resolve.fill(config, str(tmp_path), mesh, resumed=resumed).config
   )
   first = fill(resumed=False)
   assert first.attention == 'cudnn'

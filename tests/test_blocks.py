@@ -11,8 +11,8 @@ from test_layers import dots
 
 from vit_jax import checkpoint
 from vit_jax import models
-from vit_jax import update
 from vit_jax.models import blocks
+from vit_jax.training import update
 
 CASES = golden_json('index.json')
 

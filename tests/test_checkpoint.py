@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax import errors
 from vit_jax import models
-from vit_jax.interop import npz
+from vit_jax.runtime import errors
+from vit_jax.weights import npz
 
 CONFIG = golden_json('index.json')['vit_token']['config']
 TOKEN = GOLDEN / 'vit_token.npz'

@@ -9,8 +9,8 @@ from conftest import start_command
 from ml_collections import config_flags
 import pytest
 
-from vit_jax import cli
-from vit_jax import errors
+from vit_jax.commands import cli
+from vit_jax.runtime import errors
 
 RUN_FILES = {
   'raises.py': "def get_config(x):\n  raise ValueError('wants this,\\nnot that')",

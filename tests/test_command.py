@@ -19,7 +19,7 @@ from conftest import run
 import pytest
 
 import vit_jax
-from vit_jax import command
+from vit_jax.commands import dispatch
 from vit_jax.configs import common
 
 
@@ -38,7 +38,7 @@ def test_every_command_line_is_a_command():
     for path in (REPOSITORY / 'vit_jax').rglob('*.py')
     if "if __name__ == '__main__':" in path.read_text()
   }
-  found = {command._path(name) for name in command.COMMANDS}
+  found = {dispatch._path(name) for name in dispatch.COMMANDS}
   root = REPOSITORY / 'vit_jax'
   paths = {path.relative_to(root).with_suffix('').as_posix() for path in found}
   # The last three: vit-jax itself, twice, and what calls main.
@@ -50,10 +50,10 @@ def test_every_command_line_is_a_command():
 def test_help_lists_the_commands(words):
   result = call_command(*words)
   assert result.returncode == 0
-  for name in command.COMMANDS:
+  for name in dispatch.COMMANDS:
     [line] = re.findall(rf'^  {name} .*$', result.stdout, re.MULTILINE)
-    assert command.summary(name) in line
-    assert len(command.summary(name)) > 20
+    assert dispatch.summary(name) in line
+    assert len(dispatch.summary(name)) > 20
 
 
 @functools.cache
@@ -64,11 +64,11 @@ def own_flags(name):
   return [w for w in words if not w.startswith('--config.')]
 
 
-@pytest.mark.parametrize('name', command.COMMANDS)
+@pytest.mark.parametrize('name', dispatch.COMMANDS)
 def test_help_of_a_command_prints_its_flags_and_exits_with_0(name):
   result = call_command(name, '--help')
   assert (result.returncode, result.stderr) == (0, '')
-  assert command.summary(name) in result.stdout
+  assert dispatch.summary(name) in result.stdout
   for word in {*own_flags(name)} - {'--help'}:
     stem = word.removeprefix('--').removesuffix('=')
     assert re.search(rf'--(\[no\])?{stem}:', result.stdout), word
@@ -81,19 +81,19 @@ def test_other_kinds_of_help_exit_with_0(flag):
   assert '--artifact:' in result.stdout
 
 
-@pytest.mark.parametrize('name', ['', *command.COMMANDS])
+@pytest.mark.parametrize('name', ['', *dispatch.COMMANDS])
 def test_version(name):
   result = call_command(*filter(None, [name]), '--version')
   assert (result.returncode, result.stderr) == (0, '')
   assert result.stdout == f'{vit_jax.__version__}\n'
 
 
-@pytest.mark.parametrize('name', command.COMMANDS)
+@pytest.mark.parametrize('name', dispatch.COMMANDS)
 def test_an_unknown_flag_is_refused(name):
   assert_refused(call_command(name, '--flga=1'), "command line flag 'flga'")
 
 
-@pytest.mark.parametrize('name', command.COMMANDS)
+@pytest.mark.parametrize('name', dispatch.COMMANDS)
 def test_a_misspelt_flag_is_corrected(name):
   word = next(w for w in own_flags(name) if w not in ('--help', '--version'))
   wrong = f'{word.removesuffix("=")[:-1]}=1'
@@ -106,13 +106,13 @@ COMPLETE_ALONE = ('doctor', 'models_list')
 
 
 @pytest.mark.parametrize(
-  'name', sorted({*command.COMMANDS} - {*COMPLETE_ALONE})
+  'name', sorted({*dispatch.COMMANDS} - {*COMPLETE_ALONE})
 )
 def test_a_command_without_arguments_says_what_it_needs(name):
   assert_refused(call_command(name), r'must be given|Give|Name')
 
 
-@pytest.mark.parametrize('name', command.COMMANDS)
+@pytest.mark.parametrize('name', dispatch.COMMANDS)
 def test_a_flag_without_its_value_is_refused(name):
   words = [w for w in own_flags(name) if w.endswith('=')]
   if words:
@@ -159,7 +159,7 @@ def test_an_unknown_command_is_refused(word, hint):
   assert_refused(call_command(word), hint)
 
 
-@pytest.mark.parametrize('name', command.COMMANDS)
+@pytest.mark.parametrize('name', dispatch.COMMANDS)
 def test_completion_has_each_flag_and_setting(name, monkeypatch, tmp_path):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
   words = call_command('--complete', name).stdout.split()
@@ -188,19 +188,19 @@ def test_completion_has_each_flag_and_setting(name, monkeypatch, tmp_path):
 @flagsaver.flagsaver()  # Forgets the flags that are asked for.
 def test_completion_is_kept_until_the_code_changes(monkeypatch, tmp_path):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  want = command.flag_names('predict')
+  want = dispatch.flag_names('predict')
   asked = []
   defined = lambda name: asked.append(name) or ['--new=']
-  monkeypatch.setattr(command, '_defined', defined)
-  assert command.flag_names('predict') == want
+  monkeypatch.setattr(dispatch, '_defined', defined)
+  assert dispatch.flag_names('predict') == want
   assert not asked
   [path] = (tmp_path / 'vit_jax').iterdir()
   path.write_text(json.dumps(json.loads(path.read_text()) | {'code': 'old'}))
-  assert command.flag_names('predict') == ['--new=']
+  assert dispatch.flag_names('predict') == ['--new=']
   path.write_text('cut {')
-  assert command.flag_names('predict') == ['--new=']
+  assert dispatch.flag_names('predict') == ['--new=']
   monkeypatch.setenv('XDG_CACHE_HOME', os.devnull)  # It cannot be written.
-  assert command.flag_names('predict') == ['--new=']
+  assert dispatch.flag_names('predict') == ['--new=']
 
 
 @pytest.mark.parametrize(
@@ -239,4 +239,4 @@ def test_bash_completes(words, want, tmp_path):
   )
   assert result.stdout.split() == want
   assert not result.stderr
-  assert pathlib.Path(command.__file__).is_file()
+  assert pathlib.Path(dispatch.__file__).is_file()

@@ -8,11 +8,11 @@ from conftest import REPOSITORY
 from conftest import run_file
 import pytest
 
-from vit_jax import errors
 from vit_jax import inference_time
 from vit_jax.configs import common
 from vit_jax.configs import models
 from vit_jax.configs import validate
+from vit_jax.runtime import errors
 
 ARGUMENTS = {
   'vit': 'b16,cifar10',

@@ -13,11 +13,11 @@ from made import VIT
 import numpy as np
 import pytest
 
-from vit_jax import artifact
 from vit_jax import checkpoint
-from vit_jax import convert
-from vit_jax import errors
 from vit_jax import predictor
+from vit_jax.commands import convert
+from vit_jax.runtime import errors
+from vit_jax.weights import artifact
 
 
 @pytest.mark.parametrize('config', [VIT, VIT | {'classifier': 'gap'}, HYBRID])

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from vit_jax import artifact
 from vit_jax import checkpoint
-from vit_jax import errors
 from vit_jax import predictor
-from vit_jax import weights as weights_lib
+from vit_jax.runtime import errors
+from vit_jax.weights import artifact
+from vit_jax.weights import record as weights_lib
 
 NUMBERS = (None, 'abc', [1], {}, 1.5)
 

@@ -9,8 +9,8 @@ import cv2
 import pytest
 
 import vit_jax
-from vit_jax import demo
-from vit_jax import errors
+from vit_jax.commands import demo
+from vit_jax.runtime import errors
 
 pytest.importorskip('gradio')
 webdriver = pytest.importorskip('selenium.webdriver')

@@ -8,9 +8,9 @@ from conftest import call_command
 from conftest import REPOSITORY
 import pytest
 
-from vit_jax import doctor
-from vit_jax import environment
-from vit_jax import errors
+from vit_jax.commands import doctor
+from vit_jax.runtime import environment
+from vit_jax.runtime import errors
 
 
 def statuses(findings):

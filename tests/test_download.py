@@ -10,8 +10,8 @@ import file_server
 from made import TOKEN
 import pytest
 
-from vit_jax import download
-from vit_jax import errors
+from vit_jax.runtime import download
+from vit_jax.runtime import errors
 
 
 @pytest.fixture

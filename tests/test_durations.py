@@ -6,12 +6,12 @@ from conftest import tiny
 import numpy as np
 import pytest
 
-from vit_jax import errors
-from vit_jax import stages
-from vit_jax import start
 from vit_jax import train
 from vit_jax.configs import durations
 from vit_jax.configs import validate
+from vit_jax.runtime import errors
+from vit_jax.training import stages
+from vit_jax.training import start
 
 
 def digits(**settings):

@@ -8,16 +8,16 @@ from conftest import make_image_folder
 import numpy as np
 import pytest
 
-from vit_jax import artifact
 from vit_jax import checkpoint
-from vit_jax import errors
-from vit_jax import evaluate
 from vit_jax import models
 from vit_jax import predictor as predictor_lib
-from vit_jax import preprocessing
-from vit_jax import probes
-from vit_jax import scores
+from vit_jax.commands import evaluate
+from vit_jax.data import preprocessing
 from vit_jax.data import sources
+from vit_jax.evaluation import probes
+from vit_jax.evaluation import scores
+from vit_jax.runtime import errors
+from vit_jax.weights import artifact
 
 NAMES = ['ant', 'bee', 'cow', 'dog']
 

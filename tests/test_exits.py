@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import pytest
 import test_loop
 
-from vit_jax import exits
-from vit_jax import preemption
+from vit_jax.runtime import exits
+from vit_jax.runtime import preemption
 
 
 def run_code(code, **environment):
@@ -125,7 +125,8 @@ def test_a_command_asks_once_and_then_ends():
 
 
 @pytest.mark.parametrize(
-  'words', ['-m vit_jax.main', '-m vit_jax.sweep', '-m vit_jax.command train']
+  'words',
+  ['-m vit_jax.main', '-m vit_jax.sweep', '-m vit_jax.commands.dispatch train'],
 )
 def test_ctrl_c_amid_imports_gives_one_line(words, tmp_path):
   code = 'import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n'

@@ -12,8 +12,8 @@ import pytest
 
 import vit_jax
 from vit_jax import checkpoint
-from vit_jax import errors
-from vit_jax import export
+from vit_jax.commands import export
+from vit_jax.runtime import errors
 
 NAMES = ('vit_token', 'vit_gap', 'hybrid_r_stem', 'mixer', 'resnet_only_gap')
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import vit_jax
-from vit_jax import errors
-from vit_jax import features
+from vit_jax.commands import features
+from vit_jax.runtime import errors
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import cv2
 import numpy as np
 import pytest
 
-from vit_jax import errors
 from vit_jax.data import image_files
 from vit_jax.data import sources
+from vit_jax.runtime import errors
 
 
 def add_images(folder, *names):

@@ -10,14 +10,14 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from vit_jax import convert
-from vit_jax import errors
+from vit_jax.commands import convert
 from vit_jax.configs import models as model_configs
-from vit_jax.interop import huggingface
-from vit_jax.interop import timm
-from vit_jax.interop import timm_names
-from vit_jax.interop import to_huggingface
-from vit_jax.interop import to_timm
+from vit_jax.runtime import errors
+from vit_jax.weights import huggingface
+from vit_jax.weights import timm
+from vit_jax.weights import timm_names
+from vit_jax.weights import to_huggingface
+from vit_jax.weights import to_timm
 
 
 def arrays_of(name):

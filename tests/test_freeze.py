@@ -8,13 +8,13 @@ import numpy as np
 import optax
 import pytest
 
-from vit_jax import errors
-from vit_jax import freeze
 from vit_jax import models
-from vit_jax import optim
-from vit_jax import state as state_lib
-from vit_jax import update
 from vit_jax.models import blocks
+from vit_jax.runtime import errors
+from vit_jax.training import freeze
+from vit_jax.training import optimizers
+from vit_jax.training import state as state_lib
+from vit_jax.training import update
 
 MODEL = models.get_model('testing', num_classes=3)
 PARAMS = models.init_params(MODEL, (32, 32, 3))
@@ -78,7 +78,7 @@ def test_patterns_that_cannot_be_meant(patterns, message):
 
 
 def steps(count, **how):
-  tx = optim.create_optimizer(lambda _: 0.1)
+  tx = optimizers.create_optimizer(lambda _: 0.1)
   trained, _ = freeze.split(PARAMS, how.get('freeze', ()))
   ema = PARAMS if 'ema_decay' in how else ()
   state = state_lib.TrainState(jnp.array(0), PARAMS, tx.init(trained), ema)
@@ -130,7 +130,7 @@ def test_all_parameters_are_averaged():
 
 
 def test_a_step_of_sam_takes_two_gradients():
-  tx = optim.create_optimizer(lambda _: 0.1, sam_rho=0.05)
+  tx = optimizers.create_optimizer(lambda _: 0.1, sam_rho=0.05)
   state = state_lib.TrainState(jnp.array(0), PARAMS, tx.init(PARAMS))
   points = []
 

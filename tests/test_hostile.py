@@ -17,12 +17,12 @@ import pytest
 
 from benchmarks import fuzz
 from vit_jax import checkpoint
-from vit_jax import download
-from vit_jax import errors
-from vit_jax import metrics
 from vit_jax.data import cifar
 from vit_jax.data import transforms
-from vit_jax.interop import files
+from vit_jax.runtime import download
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.training import metrics
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ import grain
 import numpy as np
 import pytest
 
-from vit_jax import hosts
 from vit_jax.data import sources
+from vit_jax.runtime import hosts
 
 # Batches that 1 to 3 processes can share; 15 test images are no multiple of
 # any of it. Momentum in float32: rounding hides what must be equal.

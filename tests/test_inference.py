@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax import inference
 from vit_jax import models
+from vit_jax.models import inference
 
 CASES = golden_json('index.json')
 

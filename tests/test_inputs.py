@@ -6,9 +6,9 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from vit_jax import errors
 from vit_jax.data import inputs
 from vit_jax.data import pipeline
+from vit_jax.runtime import errors
 
 WIDE = np.arange(65536, dtype=np.uint16).reshape(256, 256)
 

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax import convert
-from vit_jax import weights as weights_lib
-from vit_jax.interop import files
-from vit_jax.interop import timm_names
-from vit_jax.interop import to_huggingface
-from vit_jax.interop import to_timm
+from vit_jax.commands import convert
+from vit_jax.runtime import files
+from vit_jax.weights import record as weights_lib
+from vit_jax.weights import timm_names
+from vit_jax.weights import to_huggingface
+from vit_jax.weights import to_timm
 
 PYTORCH = ('hf_vit', 'hf_vit_model', 'timm_vit', 'timm_vit_gap')
 

@@ -15,10 +15,10 @@ import pytest
 import safetensors.numpy
 
 from vit_jax import checkpoint
-from vit_jax import convert
-from vit_jax import errors
-from vit_jax.interop import files
-from vit_jax.interop import to_timm
+from vit_jax.commands import convert
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.weights import to_timm
 
 
 def sharded(folder):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from vit_jax import models
-from vit_jax import update
 from vit_jax.models import layers
+from vit_jax.training import update
 
 SPECS = {  # Every product of the models, with small sizes.
   'bmk,kf->bmf': ((2, 3, 4), (4, 5)),

@@ -11,13 +11,13 @@ from made import assert_same
 import numpy as np
 import pytest
 
-from vit_jax import artifact
 from vit_jax import checkpoint
-from vit_jax import contrastive
 from vit_jax import models
-from vit_jax import preemption
-from vit_jax import retrieval
 from vit_jax.configs import arguments
+from vit_jax.evaluation import retrieval
+from vit_jax.runtime import preemption
+from vit_jax.training import contrastive
+from vit_jax.weights import artifact
 
 SMALL_BERT = {
   'hidden_size': 16,

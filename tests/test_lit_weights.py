@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax import contrastive
-from vit_jax import errors
-from vit_jax import flops
-from vit_jax import lit_weights
 from vit_jax import models
-from vit_jax import preprocessing
 from vit_jax.configs import arguments
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
+from vit_jax.data import preprocessing
+from vit_jax.models import flops
+from vit_jax.runtime import errors
+from vit_jax.training import contrastive
+from vit_jax.weights import lit
 
 
 def initial(config, path, seed=0, **known):
@@ -27,7 +27,7 @@ def initial(config, path, seed=0, **known):
   shapes = jax.eval_shape(lambda: models.init_params(model, (*size, 3)))
   grid = model_configs.patch_grid(size, (8, 8))
   weights = dataclasses.replace(checkpoint.read(path), **known)
-  return lit_weights.initial_params(
+  return lit.initial_params(
     model, weights, shapes, path=str(path), grid=grid, seed=seed
   )
 
@@ -98,9 +98,9 @@ def test_a_locked_tower_costs_one_forward_pass(captions):
 def test_released_files_are_looked_for(tmp_path):
   config = model_configs.get_model_config('lit_l16ti')
   (tmp_path / 'LiT-L16Ti.model').write_bytes(b'')
-  got = lit_weights.find_vocabulary(config, '', str(tmp_path))
+  got = lit.find_vocabulary(config, '', str(tmp_path))
   assert got == str(tmp_path / 'LiT-L16Ti.model')
-  assert lit_weights.find_vocabulary(config, 'mine', str(tmp_path)) == 'mine'
+  assert lit.find_vocabulary(config, 'mine', str(tmp_path)) == 'mine'
 
 
 @pytest.mark.parametrize(

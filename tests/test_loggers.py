@@ -7,10 +7,10 @@ from conftest import tiny
 from conftest import wait_for
 import pytest
 
-from vit_jax import errors
-from vit_jax import loggers
-from vit_jax import metrics
 from vit_jax import train
+from vit_jax.runtime import errors
+from vit_jax.training import loggers
+from vit_jax.training import metrics
 
 VALUES = {'loss': 0.5, 'lr': 0.25}
 

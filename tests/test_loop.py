@@ -11,16 +11,16 @@ import pytest
 
 from configs import tiny
 from vit_jax import checkpoint
-from vit_jax import errors
-from vit_jax import loop
-from vit_jax import metrics
-from vit_jax import profiler
-from vit_jax import sharding
-from vit_jax import stages
-from vit_jax import state as state_lib
 from vit_jax import train
 from vit_jax.configs import common
 from vit_jax.configs import validate
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.training import loop
+from vit_jax.training import metrics
+from vit_jax.training import profiler
+from vit_jax.training import stages
+from vit_jax.training import state as state_lib
 
 
 def run(tmp_path, step=None, accuracies=(), batches=None, **settings):

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vit_jax import losses
 from vit_jax.data import mixing
+from vit_jax.training import losses
 
 
 def test_random_erasing():

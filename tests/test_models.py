@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax import flops
 from vit_jax import models
 from vit_jax.configs import models as model_configs
+from vit_jax.models import flops
 from vit_jax.models import layers
 
 CASES = golden_json('index.json')

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 
 import vit_jax
-from vit_jax import attention
 from vit_jax import checkpoint
-from vit_jax import convert
-from vit_jax import evaluate
-from vit_jax import exits
-from vit_jax import features
-from vit_jax import plot
-from vit_jax import predict
-from vit_jax import report
-from vit_jax import show_batch
 from vit_jax import train
+from vit_jax.commands import attention
+from vit_jax.commands import convert
+from vit_jax.commands import evaluate
+from vit_jax.commands import features
+from vit_jax.commands import predict
+from vit_jax.commands import show_batch
 from vit_jax.data import inputs
 from vit_jax.data import sources
+from vit_jax.reporting import plot
+from vit_jax.reporting import report
+from vit_jax.runtime import exits
 
 CLASSES = sorted(
   ['$5_$10', '100 % \\<b>&"x",y', 'two\nlines', 'שלום 🐶', '"a_b^{c']

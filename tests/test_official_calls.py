@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax import errors
 from vit_jax import inference_time
 from vit_jax import models
 from vit_jax import train
@@ -26,6 +25,7 @@ from vit_jax.configs import mixer_base16_cifar10
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.configs import vit
+from vit_jax.runtime import errors
 
 
 def save_testing_checkpoint(path, num_classes=1):
@@ -203,8 +203,8 @@ def test_run_files_can_be_imported():
   [
     (lambda: importlib.import_module('vit_jax').utils, 'optim.create_learning'),
     (lambda: importlib.import_module('vit_jax').preprocess, 'data.text'),
-    (lambda: checkpoint.get_augreg_df, 'vit_jax.registry.entries'),
-    (lambda: train.make_update_fn, 'vit_jax.update.train_step'),
+    (lambda: checkpoint.get_augreg_df, 'vit_jax.configs.registry.entries'),
+    (lambda: train.make_update_fn, 'vit_jax.training.update.train_step'),
     (lambda: models.get_model('LiT-L16Ti').get_tokenizer, 'data.text'),
   ],
 )

@@ -11,17 +11,17 @@ import numpy as np
 import optax
 import pytest
 
-from vit_jax import errors
 from vit_jax import models
-from vit_jax import optim
 from vit_jax.models import blocks
+from vit_jax.runtime import errors
+from vit_jax.training import optimizers
 
 SCHEDULES = golden_json('learning_rates.json')
 
 
 @pytest.mark.parametrize('arguments', SCHEDULES)
 def test_learning_rates_equal_the_official_ones(arguments):
-  schedule = optim.create_learning_rate_schedule(**json.loads(arguments))
+  schedule = optimizers.create_learning_rate_schedule(**json.loads(arguments))
   for step, want in SCHEDULES[arguments].items():
     got = schedule(jnp.array(int(step)))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-9, err_msg=step)
@@ -29,9 +29,9 @@ def test_learning_rates_equal_the_official_ones(arguments):
 
 def test_unknown_names_are_refused():
   with pytest.raises(ValueError, match="'step', not one of .*'cosine'"):
-    optim.create_learning_rate_schedule(10, 0.1, 'step', 0)
+    optimizers.create_learning_rate_schedule(10, 0.1, 'step', 0)
   with pytest.raises(ValueError, match="'adam', not one of .*'adamw'"):
-    optim.create_optimizer(lambda _: 0.1, optimizer='adam')
+    optimizers.create_optimizer(lambda _: 0.1, optimizer='adam')
 
 
 PARAMS = {
@@ -44,10 +44,10 @@ PARAMS = {
 }
 
 
-@pytest.mark.parametrize('optimizer', optim.OPTIMIZERS)
+@pytest.mark.parametrize('optimizer', optimizers.OPTIMIZERS)
 @pytest.mark.parametrize('on', ['kernels', 'all'])
 def test_weight_decay_is_masked(optimizer, on):
-  tx = optim.create_optimizer(
+  tx = optimizers.create_optimizer(
     lambda _: 0.1, optimizer=optimizer, weight_decay=0.5, weight_decay_on=on
   )
   zeros = jax.tree.map(jnp.zeros_like, PARAMS)
@@ -60,17 +60,17 @@ def test_weight_decay_is_masked(optimizer, on):
 
 @pytest.mark.parametrize('clip, norm', [(0.5, 0.5), (0.0, 10.0), (20.0, 10.0)])
 def test_gradients_are_clipped_by_their_global_norm(clip, norm):
-  tx = optim.create_optimizer(lambda _: 1.0, grad_norm_clip=clip)
+  tx = optimizers.create_optimizer(lambda _: 1.0, grad_norm_clip=clip)
   grads = {'a': jnp.array([6.0]), 'b': jnp.array([8.0])}
   updates, _ = tx.update(grads, tx.init(grads), grads)
   got = np.hypot(updates['a'][0], updates['b'][0])
   assert got == pytest.approx(norm, rel=1e-2)
 
 
-@pytest.mark.parametrize('optimizer', optim.OPTIMIZERS)
+@pytest.mark.parametrize('optimizer', optimizers.OPTIMIZERS)
 @pytest.mark.parametrize('dtype', ['bfloat16', 'float32'])
 def test_momentum_is_kept_in_optim_dtype(optimizer, dtype):
-  tx = optim.create_optimizer(
+  tx = optimizers.create_optimizer(
     lambda _: 0.1, optimizer=optimizer, optim_dtype=dtype
   )
   dtypes = {x.dtype for x in jax.tree.leaves(tx.init({'a': jnp.ones(3)}))}
@@ -79,7 +79,7 @@ def test_momentum_is_kept_in_optim_dtype(optimizer, dtype):
 
 
 def run_optimizer(params, grads_fn, steps=3, **how):
-  tx = optim.create_optimizer(lambda _: 0.1, grad_norm_clip=0.0, **how)
+  tx = optimizers.create_optimizer(lambda _: 0.1, grad_norm_clip=0.0, **how)
   state = tx.init(params)
   for step in range(steps):
     grads = grads_fn(params, step)
@@ -123,7 +123,7 @@ def test_optimizers_are_those_of_optax(name):
 
 
 def test_adafactor_keeps_rows_and_columns_of_large_kernels():
-  tx = optim.create_optimizer(lambda _: 0.1, optimizer='adafactor')
+  tx = optimizers.create_optimizer(lambda _: 0.1, optimizer='adafactor')
   state = tx.init({'kernel': jnp.ones((64, 48))})
   sizes = sorted(x.size for x in jax.tree.leaves(state) if x.dtype == 'float32')
   assert sizes == [1, 48, 64]
@@ -179,7 +179,9 @@ def test_layers_further_from_the_head_learn_more_slowly(scan):
   model = models.get_model('testing', num_classes=3, representation_size=4)
   params = models.init_params(model, (32, 32, 3))
   depth = sum('encoderblock' in name for name in params['Transformer'])
-  scales = optim.layer_scales(blocks.stack(params) if scan else params, 0.5)
+  scales = optimizers.layer_scales(
+    blocks.stack(params) if scan else params, 0.5
+  )
   if scan:
     block = scales['Transformer']['encoderblock']['MlpBlock_0']['Dense_0']
     assert block['kernel'].shape == (depth, 1, 1)
@@ -203,7 +205,7 @@ def test_layer_decay_scales_the_steps_and_not_the_clipping():
   ones = lambda p, _: jax.tree.map(jnp.ones_like, p)
   how = {'steps': 1, 'optim_dtype': 'float32'}
   plain = run_optimizer(params, ones, **how)
-  scales = optim.layer_scales(params, 0.5)
+  scales = optimizers.layer_scales(params, 0.5)
   slow = run_optimizer(params, ones, layer_scales=scales, **how)
   moved = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), plain, params)
   moved_slow = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), slow, params)
@@ -220,7 +222,7 @@ def test_layer_decay_counts_the_blocks_of_all_families(name):
   model = models.get_model(name, num_classes=3)
   params = jax.eval_shape(lambda: models.init_params(model, (64, 64, 3)))
   scales = flax.traverse_util.flatten_dict(
-    optim.layer_scales(params, 0.5), sep='/'
+    optimizers.layer_scales(params, 0.5), sep='/'
   )
   for path, scale in scales.items():
     block = re.search(r'(encoderblock|MixerBlock)_(\d+)/', path)
@@ -239,11 +241,11 @@ def test_layer_decay_is_refused_where_there_is_no_one_row_of_blocks(name):
     'r50x1': {'block1': {'unit1': {'conv1': {'kernel': jnp.ones(2)}}}},
   }[name]
   with pytest.raises(errors.UserError, match='layer_decay is 0.5, must be 1'):
-    optim.layer_scales(params, 0.5)
+    optimizers.layer_scales(params, 0.5)
 
 
 def test_reciprocal_square_root_and_cool_down():
-  schedule = optim.create_learning_rate_schedule(
+  schedule = optimizers.create_learning_rate_schedule(
     1000, 0.8, 'rsqrt', 100, timescale=50, cooldown_steps=200
   )
   got = [float(schedule(step)) for step in (50, 100, 150, 250, 800, 900, 1000)]
@@ -252,12 +254,12 @@ def test_reciprocal_square_root_and_cool_down():
 
 
 def test_constant_after_warm_up():
-  schedule = optim.create_learning_rate_schedule(100, 0.5, 'constant', 10)
+  schedule = optimizers.create_learning_rate_schedule(100, 0.5, 'constant', 10)
   assert [float(schedule(s)) for s in (5, 10, 99)] == [0.25, 0.5, 0.5]
 
 
 def test_adamw_is_that_of_its_paper():
-  tx = optim.create_optimizer(
+  tx = optimizers.create_optimizer(
     lambda _: 0.1,
     optimizer='adamw',
     momentum=0.8,

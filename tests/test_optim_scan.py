@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from vit_jax import optim
 from vit_jax.models import blocks
+from vit_jax.training import optimizers
 
 STEPS = 5
 
@@ -42,10 +42,10 @@ def train(scan, depth, schedule, **how):
   ]
   as_stored = blocks.stack if scan else lambda tree: tree
   params = as_stored(make_params(depth))
-  tx = optim.create_optimizer(
+  tx = optimizers.create_optimizer(
     schedule,
     weight_decay=0.1,
-    layer_scales=optim.layer_scales(params, 0.7),
+    layer_scales=optimizers.layer_scales(params, 0.7),
     **how,
   )
   state = tx.init(params)
@@ -60,14 +60,14 @@ def train(scan, depth, schedule, **how):
   return blocks.unstack(params)
 
 
-@pytest.mark.parametrize('optimizer', optim.OPTIMIZERS)
-@pytest.mark.parametrize('decay_type', optim.DECAY_TYPES)
+@pytest.mark.parametrize('optimizer', optimizers.OPTIMIZERS)
+@pytest.mark.parametrize('decay_type', optimizers.DECAY_TYPES)
 def test_scanned_equals_unrolled(optimizer, decay_type):
-  schedule = optim.create_learning_rate_schedule(
+  schedule = optimizers.create_learning_rate_schedule(
     STEPS, 0.1, decay_type, 2, cooldown_steps=1
   )
   # One of each kind in turn, so that all occur with some schedule.
-  index = optim.DECAY_TYPES.index(decay_type)
+  index = optimizers.DECAY_TYPES.index(decay_type)
   how = {
     'optimizer': optimizer,
     'optim_dtype': ('float32', 'bfloat16')[index % 2],
@@ -84,11 +84,11 @@ def test_scanned_equals_unrolled(optimizer, decay_type):
   jax.tree_util.tree_map_with_path(check, got, want)
 
 
-@pytest.mark.parametrize('optimizer', optim.OPTIMIZERS)
+@pytest.mark.parametrize('optimizer', optimizers.OPTIMIZERS)
 def test_a_deeper_model_has_no_longer_program(optimizer):
   def program(depth):
     params = blocks.stack(make_params(depth))
-    tx = optim.create_optimizer(lambda _: 0.1, optimizer=optimizer)
+    tx = optimizers.create_optimizer(lambda _: 0.1, optimizer=optimizer)
     update = jax.jit(tx.update).lower(params, tx.init(params), params)
     return len(update.as_text().splitlines())
 
@@ -96,7 +96,7 @@ def test_a_deeper_model_has_no_longer_program(optimizer):
 
 
 def test_a_rule_that_mixes_parameters_is_no_rule_of_a_block():
-  clip = optim._by_block(optax.clip_by_global_norm(1.0))
+  clip = optimizers._by_block(optax.clip_by_global_norm(1.0))
   params = blocks.stack(make_params(3))
   with pytest.raises(ValueError, match='out_axes'):
     clip.update(params, clip.init(params), params)

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from vit_jax import errors
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data import transforms
+from vit_jax.runtime import errors
 
 
 def train_batches(root, count, *, seed=0, on_bad_image='raise', **kwargs):

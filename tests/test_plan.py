@@ -9,18 +9,18 @@ import jax
 import pytest
 
 from configs import tiny
-from vit_jax import ahead
-from vit_jax import download
-from vit_jax import errors
-from vit_jax import fit
-from vit_jax import hlo
-from vit_jax import memory
-from vit_jax import plan
-from vit_jax import plan_table
-from vit_jax import sharding
+from vit_jax.commands import plan
 from vit_jax.configs import resolved
 from vit_jax.data import stand_in
 from vit_jax.models import layers
+from vit_jax.planning import compilation
+from vit_jax.planning import hlo
+from vit_jax.planning import memory_search
+from vit_jax.planning import tables
+from vit_jax.runtime import download
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.training import out_of_memory as memory
 
 TINY = '--config=tests/configs/tiny.py:cifar10'
 
@@ -96,13 +96,13 @@ def test_meshes_in_words():
 
 def test_data_that_is_not_here():
   config = resolved.with_defaults(tiny.get_config('imagenet2012'))
-  data = ahead.open_data(config)
-  batch = ahead.batch(config, sharding.make_mesh(), data)
+  data = compilation.open_data(config)
+  batch = compilation.batch(config, sharding.make_mesh(), data)
   assert len(data.class_names) == 1000
   assert batch['image'].shape == (8, 16, 24, 3)  # Resized on the host.
   config = resolved.with_defaults(tiny.get_config('cifar100'))
-  data = ahead.open_data(config, num_classes=7)
-  batch = ahead.batch(config, sharding.make_mesh(), data)
+  data = compilation.open_data(config, num_classes=7)
+  batch = compilation.batch(config, sharding.make_mesh(), data)
   assert len(data.class_names) == 7
   assert batch['image'].shape == (8, 32, 32, 3)  # Raw.
   assert batch['label'].shape == (8,)
@@ -130,7 +130,9 @@ def test_towers_are_planned_without_captions(tmp_path):
   config = tiny_lit(tmp_path)
   config.pretrained_dir = str(tmp_path)
   mesh = sharding.make_mesh()
-  program = ahead.compile_step(config, mesh, ahead.open_data(config))
+  program = compilation.compile_step(
+    config, mesh, compilation.open_data(config)
+  )
   assert program.fits
   # The image tower is locked: it has no optimizer state.
   assert program.parameters / 2 < program.optimizer < 2 * program.parameters
@@ -152,22 +154,22 @@ def fake_search(limit, remat='', out_of_memory=10_000):
     slope = {'': 10, 'full': 5}.get(setting.remat, 9)
     peak = 100 + slope * images + (30 if setting.accum_steps > 1 else 0)
     fits = peak < out_of_memory
-    return ahead.Program(30, 40, 0, peak if fits else None, fits, 1.0, {})
+    return compilation.Program(30, 40, 0, peak if fits else None, fits, 1.0, {})
 
-  setting = fit.Setting(512, 2, remat)
-  search = fit.Search(program, limit, 4, {setting: program(setting)})
+  setting = memory_search.Setting(512, 2, remat)
+  search = memory_search.Search(program, limit, 4, {setting: program(setting)})
   return search, setting, compiled
 
 
 def test_the_largest_batch_and_the_fewest_parts():
   search, _, compiled = fake_search(475)
-  assert search.largest_batch(1, '') == fit.Setting(32 * 4, 1, '')
-  assert search.largest_batch(2, '') == fit.Setting(32 * 8, 2, '')
-  assert search.fewest_parts(512, '') == fit.Setting(512, 4, '')
+  assert search.largest_batch(1, '') == memory_search.Setting(32 * 4, 1, '')
+  assert search.largest_batch(2, '') == memory_search.Setting(32 * 8, 2, '')
+  assert search.fewest_parts(512, '') == memory_search.Setting(512, 4, '')
   assert len(compiled) <= 6
   # One part has no sums, and just fits.
   search, _, _ = fake_search(100 + 10 * 128)
-  assert search.fewest_parts(512, '') == fit.Setting(512, 1, '')
+  assert search.fewest_parts(512, '') == memory_search.Setting(512, 1, '')
   search, _, _ = fake_search(90)
   assert search.fewest_parts(512, '') is None
   assert search.largest_batch(1, '') is None
@@ -175,13 +177,13 @@ def test_the_largest_batch_and_the_fewest_parts():
 
 def test_a_compiler_that_gives_up_without_saying_why():
   search, _, compiled = fake_search(475, out_of_memory=475)
-  assert search.fewest_parts(512, '') == fit.Setting(512, 4, '')
+  assert search.fewest_parts(512, '') == memory_search.Setting(512, 4, '')
   assert len(compiled) <= 6
 
 
 def test_remat_is_tried_where_the_batch_does_not_fit():
   search, setting, _ = fake_search(500)
-  assert plan_table.search(search, setting).splitlines() == [
+  assert tables.search(search, setting).splitlines() == [
     'Largest batch that fits: batch 256, accum_steps 2, remat off; 450 bytes of'
     ' 500 bytes.',
     'Fewest accum_steps that fits: batch 512, accum_steps 4, remat off; 450'
@@ -190,7 +192,7 @@ def test_remat_is_tried_where_the_batch_does_not_fit():
     ' 500 bytes.',
   ]
   search, setting, _ = fake_search(100)
-  assert plan_table.search(search, setting).startswith('Nothing fits')
+  assert tables.search(search, setting).startswith('Nothing fits')
 
 
 HLO = """HloModule jit_step
@@ -295,5 +297,7 @@ def test_tpus_that_are_not_here():
   config = resolved.with_defaults(tiny.get_config('cifar10'))
   config.dtype = 'bfloat16'
   mesh = sharding.make_mesh(devices=plan.devices('v5e:2x2', None))
-  _, traced = ahead.trace_step(config, mesh, ahead.open_data(config))
+  _, traced = compilation.trace_step(
+    config, mesh, compilation.open_data(config)
+  )
   assert re.search(r':bf16\[[\d,]*\] = tanh', str(traced.jaxpr))

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from configs import tiny
-from vit_jax import errors
-from vit_jax import freeze
-from vit_jax import preprocessing
-from vit_jax import sharding
 from vit_jax import train
-from vit_jax import weights as weights_lib
 from vit_jax.configs import arguments
 from vit_jax.configs import resolved
+from vit_jax.data import preprocessing
 from vit_jax.models import positions
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.training import freeze
+from vit_jax.weights import record as weights_lib
 
 
 def test_sines_and_cosines_of_both_coordinates():

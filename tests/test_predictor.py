@@ -16,14 +16,14 @@ import pytest
 
 import vit_jax
 from vit_jax import checkpoint
-from vit_jax import errors
-from vit_jax import evaluate
 from vit_jax import models
-from vit_jax import predict
 from vit_jax import predictor as predictor_lib
+from vit_jax.commands import evaluate
+from vit_jax.commands import predict
 from vit_jax.data import augment
 from vit_jax.data import inputs
 from vit_jax.data import transforms
+from vit_jax.runtime import errors
 
 TOKEN = GOLDEN / 'vit_token.npz'
 

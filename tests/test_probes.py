@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from configs import tiny
-from vit_jax import build
-from vit_jax import errors
-from vit_jax import probes
-from vit_jax import sharding
 from vit_jax import train
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
+from vit_jax.evaluation import probes
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.training import tasks
 
 NAMES = ('2shot', 'knn', 'linear')
 
@@ -65,7 +65,7 @@ def prepared(tmp_path_factory):
   config.evaluators = NAMES
   config.pp.randaugment = (2, 10)  # Of training alone.
   config = resolved.with_defaults(config)
-  data, mesh = build.data(config), sharding.make_mesh()
+  data, mesh = tasks.data(config), sharding.make_mesh()
   task = train.classification(config, mesh, data)
   return config, data, task.initial_params(None), mesh
 
@@ -86,7 +86,7 @@ def test_probes_are_fitted_to_what_the_head_sees(prepared, monkeypatch):
   np.testing.assert_array_equal(np.bincount(seen['2shot'][1]), [2, 2, 2])
 
   features, labels = seen['knn']
-  model = build.model(config, 3)
+  model = tasks.model(config, 3)
   images = np.stack(
     [data.eval_transform.map(data.train[i])['image'].make() for i in range(8)]
   )

@@ -10,10 +10,10 @@ from conftest import REPOSITORY
 from conftest import run_file
 import pytest
 
-from vit_jax import registry
 from vit_jax.configs import common
 from vit_jax.configs import inference_time
 from vit_jax.configs import models
+from vit_jax.configs import registry
 
 VIT, AUGREG, PLAIN = '2010.11929', '2106.10270', '2205.01580'
 MIXER, LIT = '2105.01601', '2111.07991'

@@ -4,8 +4,8 @@ import file_server
 import numpy as np
 import pytest
 
-from vit_jax import errors
 from vit_jax.data import real_labels
+from vit_jax.runtime import errors
 
 
 class Named:

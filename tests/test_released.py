@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax import download
-from vit_jax import errors
-from vit_jax import models_list
-from vit_jax import registry
-from vit_jax import released
+from vit_jax.commands import models_list
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import registry
+from vit_jax.runtime import download
+from vit_jax.runtime import errors
+from vit_jax.weights import released
 
 
 def test_a_missing_file_is_named(tmp_path):

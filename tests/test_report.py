@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax import errors
-from vit_jax import report
 from vit_jax import train
-from vit_jax import workdir as workdir_lib
 from vit_jax.data import sources
+from vit_jax.reporting import report
+from vit_jax.runtime import errors
+from vit_jax.training import workdir as workdir_lib
 
 NASTY = '<img src=x onerror=alert(1)> & "red"'
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from configs import tiny
-from vit_jax import check_result
+from tools import check_result
+from tools import record_result
 from vit_jax import checkpoint
-from vit_jax import errors
-from vit_jax import record_result
 from vit_jax import train
+from vit_jax.runtime import errors
 
 HOW = {'command': 'x', 'hardware': '2 cores', 'hours': 0.1, 'commit': 'abc'}
 

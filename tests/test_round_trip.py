@@ -12,15 +12,15 @@ from made import VIT
 import numpy as np
 import pytest
 
-from vit_jax import artifact
 from vit_jax import checkpoint
-from vit_jax import contrastive
-from vit_jax import convert
 from vit_jax import predictor
-from vit_jax import preprocessing
 from vit_jax import train
-from vit_jax import weights as weights_lib
-from vit_jax.interop import extras
+from vit_jax.commands import convert
+from vit_jax.data import preprocessing
+from vit_jax.training import contrastive
+from vit_jax.weights import artifact
+from vit_jax.weights import extras
+from vit_jax.weights import record as weights_lib
 
 # No value is the default. A new field of either record must be added here, and
 # then fails in each format that forgets it.

@@ -9,22 +9,22 @@ import meshes
 import numpy as np
 import pytest
 
-from vit_jax import ahead
-from vit_jax import build
 from vit_jax import checkpoint
 from vit_jax import models
-from vit_jax import optim
-from vit_jax import sharding
-from vit_jax import state as state_lib
 from vit_jax.models import blocks
+from vit_jax.planning import compilation
+from vit_jax.runtime import sharding
+from vit_jax.training import optimizers
+from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
 
 
 def test_parameters_and_momentum_are_sharded_by_the_rules():
   mesh = sharding.make_mesh()
   model = models.get_model('testing', num_classes=4)
-  tx = optim.create_optimizer(lambda _: 0.1)
+  tx = optimizers.create_optimizer(lambda _: 0.1)
   params = models.abstract_params(model, (16, 16, 3))
-  like = build.abstract_state(params, tx, mesh)
+  like = tasks.abstract_state(params, tx, mesh)
   specs = {
     jax.tree_util.keystr(path, simple=True, separator='/'): x.sharding.spec
     for path, x in jax.tree_util.tree_leaves_with_path(like)
@@ -54,7 +54,7 @@ def test_the_optimizer_is_sharded_as_its_parameters_or_replicated(scan):
   params = jax.eval_shape(blocks.stack, params) if scan else params
   axes = ('data', 'fsdp', 'model')
   mesh = jax.sharding.AbstractMesh((1, 2, 2), axes)
-  tx = optim.create_optimizer(lambda _: 0.1, optimizer='adafactor')
+  tx = optimizers.create_optimizer(lambda _: 0.1, optimizer='adafactor')
   state = state_lib.TrainState(
     jax.ShapeDtypeStruct((), 'int32'), params, jax.eval_shape(tx.init, params)
   )
@@ -86,9 +86,9 @@ def test_all_that_is_big_is_sharded(name):
   params = jax.eval_shape(lambda: models.init_params(model, (224, 224, 3)))
   axes = ('data', 'fsdp', 'model')
   mesh = jax.sharding.AbstractMesh((1, 4, 1), axes)
-  on_device = ahead.device_bytes(sharding.place(mesh, params))
+  on_device = compilation.device_bytes(sharding.place(mesh, params))
   mesh = jax.sharding.AbstractMesh((1, 1, 1), axes)
-  in_all = ahead.device_bytes(sharding.place(mesh, params))
+  in_all = compilation.device_bytes(sharding.place(mesh, params))
   assert on_device < 0.27 * in_all
 
 

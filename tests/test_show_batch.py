@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from configs import tiny
-from vit_jax import errors
-from vit_jax import show_batch
+from vit_jax.commands import show_batch
+from vit_jax.runtime import errors
 
 COLOURS = {'blue': 2, 'green': 1, 'red': 0}  # Channels, in RGB; see conftest.
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from vit_jax import errors
+from vit_jax.commands import prepare
 from vit_jax.data import cifar
 from vit_jax.data import pipeline
-from vit_jax.data import prepare
 from vit_jax.data import sources
 from vit_jax.data import transforms
+from vit_jax.runtime import errors
 
 
 def test_digits():
@@ -180,7 +180,7 @@ def test_cifar_is_checked_after_the_download(tmp_path, monkeypatch):
     assert url.endswith('/cifar-10-binary.tar.gz')
     part.write_bytes(archive)
 
-  monkeypatch.setattr('vit_jax.download._fetch', fetch)
+  monkeypatch.setattr('vit_jax.runtime.download._fetch', fetch)
   with pytest.raises(errors.UserError) as e:
     cifar.load('cifar10', tmp_path)
   assert hashlib.sha256(archive).hexdigest() in str(e.value)

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from configs import tiny
-from vit_jax import artifact
 from vit_jax import checkpoint
-from vit_jax import errors
-from vit_jax import evaluation
-from vit_jax import freeze
-from vit_jax import loop
-from vit_jax import sharding
 from vit_jax import train
 from vit_jax.configs import durations
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
+from vit_jax.evaluation import evaluator
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.training import freeze
+from vit_jax.training import loop
+from vit_jax.weights import artifact
 
 STAGES = (
   {'total_steps': 4, 'base_lr': 0.5, 'freeze': (r'(?!head/)',)},
@@ -159,7 +159,7 @@ def test_a_run_goes_on_from_any_stage(finished, tmp_path, monkeypatch, step):
 
 def test_the_average_is_evaluated_and_saved_beside(finished):
   folder, workdir, state = finished
-  metrics = evaluation.evaluate(get_config(folder), str(workdir))
+  metrics = evaluator.evaluate(get_config(folder), str(workdir))
   assert metrics['loss_test'] != metrics['loss_test_ema']
   raw, averaged = (
     artifact.load(workdir / name) for name in ('artifact', 'artifact_ema')

@@ -8,9 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from vit_jax import errors
-from vit_jax import state as state_lib
-from vit_jax import update
+from vit_jax.runtime import errors
+from vit_jax.training import state as state_lib
+from vit_jax.training import update
 
 
 def test_checkpoints_keep_the_newest_and_the_best(tmp_path):

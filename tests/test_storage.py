@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax import cli
-from vit_jax import command
-from vit_jax import errors
-from vit_jax import metrics
-from vit_jax import state as state_lib
-from vit_jax import storage
+from vit_jax.commands import cli
+from vit_jax.commands import dispatch
 from vit_jax.configs import common
 from vit_jax.configs import models
 from vit_jax.configs import validate
 from vit_jax.data import sources
 from vit_jax.data import text
-from vit_jax.interop import files
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.runtime import storage
+from vit_jax.training import metrics
+from vit_jax.training import state as state_lib
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def _text_flags(name):
 _FLAG = re.compile(r'<name>(.*?)</name>.*?<type>(.*?)</type>', re.DOTALL)
 
 
-@pytest.mark.parametrize('name', command.COMMANDS)
+@pytest.mark.parametrize('name', dispatch.COMMANDS)
 def test_a_flag_is_refused_an_address_or_may_be_one(
   name, tmp_path, monkeypatch
 ):

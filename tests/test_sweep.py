@@ -8,12 +8,12 @@ import cv2
 import pytest
 
 from configs import tiny
-from vit_jax import errors
-from vit_jax import storage
-from vit_jax import sweep
 from vit_jax import train
+from vit_jax.commands import sweep
 from vit_jax.configs import common
 from vit_jax.configs import validate
+from vit_jax.runtime import errors
+from vit_jax.runtime import storage
 
 
 def get_config(folder, rates=(0.003, 1e30, 0.01), seeds=(1,)):

@@ -12,10 +12,10 @@ from conftest import start_command
 import pytest
 
 from configs import tiny
-from vit_jax import errors
 from vit_jax import main as main_lib
-from vit_jax import sweep
+from vit_jax.commands import sweep
 from vit_jax.configs import common
+from vit_jax.runtime import errors
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from vit_jax import errors
 from vit_jax import models
 from vit_jax.data import text
+from vit_jax.runtime import errors
 
 
 def bert(tmp_path, words, max_len=8):

@@ -14,15 +14,15 @@ import pytest
 
 from configs import tiny
 from vit_jax import checkpoint
-from vit_jax import losses
 from vit_jax import models
-from vit_jax import optim
-from vit_jax import sharding
-from vit_jax import state as state_lib
 from vit_jax import train
-from vit_jax import update
 from vit_jax.configs import resolved
 from vit_jax.data import mixing
+from vit_jax.runtime import sharding
+from vit_jax.training import losses
+from vit_jax.training import optimizers
+from vit_jax.training import state as state_lib
+from vit_jax.training import update
 
 CONFIG = golden_json('index.json')['vit_token']['config']
 
@@ -42,8 +42,8 @@ def make_step(decay_type='linear', optim_dtype='float32', accum_steps=2):
   model = models.VisionTransformer(
     num_classes=10, **CONFIG | {'transformer': transformer}
   )
-  schedule = optim.create_learning_rate_schedule(6, 0.05, decay_type, 2)
-  tx = optim.create_optimizer(schedule, optim_dtype=optim_dtype)
+  schedule = optimizers.create_learning_rate_schedule(6, 0.05, decay_type, 2)
+  tx = optimizers.create_optimizer(schedule, optim_dtype=optim_dtype)
   params = jax.tree.map(jnp.array, checkpoint.load(GOLDEN / 'vit_token.npz'))
   state = state_lib.TrainState(
     jnp.zeros((), jnp.int32), params, tx.init(params)

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vit_jax import errors
 from vit_jax import models
-from vit_jax import stages
 from vit_jax.configs import arguments as arguments_lib
 from vit_jax.configs import durations
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.configs import unused
 from vit_jax.configs import validate
+from vit_jax.runtime import errors
+from vit_jax.training import stages
 
 # Of all settings that a model has besides `config.model`, unusual values.
 OF_MODELS = {

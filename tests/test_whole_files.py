@@ -9,10 +9,10 @@ from conftest import tiny
 import numpy as np
 import pytest
 
-from vit_jax import evaluation
-from vit_jax import plot
 from vit_jax import train
-from vit_jax.interop import files
+from vit_jax.evaluation import evaluator
+from vit_jax.reporting import plot
+from vit_jax.runtime import files
 
 # Grow line by line: a kill may cut the last one, which readers leave out.
 _APPENDED = ('metrics.jsonl', 'events.out.tfevents')
@@ -45,7 +45,7 @@ def test_no_file_of_a_run_is_written_under_its_final_name(
   config.eval_every, config.checkpoint_every = 2, 1
   config.report = True
   train.train_and_evaluate(config, str(tmp_path))
-  evaluation.evaluate(config, str(tmp_path))
+  evaluator.evaluate(config, str(tmp_path))
   left = [p for p in tmp_path.rglob('*') if p.is_file()]
   names = {p.name for p in left}
   assert {

@@ -19,11 +19,11 @@ from conftest import wait_for_step
 import numpy as np
 import pytest
 
-from vit_jax import errors
-from vit_jax import state as state_lib
 from vit_jax import train
-from vit_jax import workdir as workdir_lib
 from vit_jax.data import sources
+from vit_jax.runtime import errors
+from vit_jax.training import state as state_lib
+from vit_jax.training import workdir as workdir_lib
 
 
 def last_line(result):

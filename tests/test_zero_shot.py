@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from vit_jax import download
-from vit_jax import errors
-from vit_jax import zero_shot
+from vit_jax.commands import zero_shot
 from vit_jax.configs import models as model_configs
 from vit_jax.data import text
 from vit_jax.data import transforms
+from vit_jax.runtime import download
+from vit_jax.runtime import errors
 
 TEMPLATES = ('a {} picture', 'this is {}')
 

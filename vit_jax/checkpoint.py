@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vit_jax import adaptation
 from vit_jax import official
-from vit_jax import released
-from vit_jax import weights as weights_lib
 from vit_jax.configs import models as model_configs
-from vit_jax.interop import files
-from vit_jax.interop import sniff
+from vit_jax.runtime import files
+from vit_jax.weights import adaptation
+from vit_jax.weights import formats
+from vit_jax.weights import record as weights_lib
+from vit_jax.weights import released
 
 Params = dict[str, Any]
 
@@ -51,7 +51,7 @@ def read(path: os.PathLike | str) -> weights_lib.Weights:
     errors.UserError: if it is absent, cut, or something else; the message
       says what it is.
   """
-  return sniff.read(released.find(str(path)))
+  return formats.read(released.find(str(path)))
 
 
 def load_pretrained(

@@ -12,15 +12,15 @@ import ml_collections
 import numpy as np
 
 from vit_jax import checkpoint
-from vit_jax import errors
-from vit_jax import inference
-from vit_jax import metrics
 from vit_jax import models
-from vit_jax import released
-from vit_jax import sharding
-from vit_jax import storage
 from vit_jax.configs import choices
 from vit_jax.configs import models as model_configs
+from vit_jax.models import inference
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.runtime import storage
+from vit_jax.training import metrics
+from vit_jax.weights import released
 
 
 def inference_time(

@@ -4,11 +4,11 @@ python -m vit_jax.main --config=configs/digits.py --workdir=/tmp/digits
 """
 
 if __name__ == '__main__':
-  from vit_jax import exits
+  from vit_jax.runtime import exits
 
   exits.on_interrupt()  # Before the imports, which take seconds.
 
-  from vit_jax import huge_pages
+  from vit_jax.runtime import huge_pages
 
   huge_pages.use()  # Likewise: it would repeat them.
 
@@ -21,18 +21,18 @@ import jax
 import ml_collections
 from ml_collections import config_flags
 
-from vit_jax import cli
-from vit_jax import contrastive
-from vit_jax import errors
-from vit_jax import evaluation
-from vit_jax import hosts
 from vit_jax import inference_time
-from vit_jax import storage
 from vit_jax import train
+from vit_jax.commands import cli
 from vit_jax.configs import durations
 from vit_jax.configs import resolved
 from vit_jax.configs import unused
 from vit_jax.configs import validate
+from vit_jax.evaluation import evaluator
+from vit_jax.runtime import errors
+from vit_jax.runtime import hosts
+from vit_jax.runtime import storage
+from vit_jax.training import contrastive
 
 Trainer = Callable[[ml_collections.ConfigDict, str], Any]
 
@@ -40,7 +40,7 @@ TRAINERS: dict[
   tuple[str, bool], Trainer
 ] = {  # By config.trainer and whether the model is of images and texts.
   ('train', False): train.train_and_evaluate,
-  ('evaluate', False): evaluation.evaluate,
+  ('evaluate', False): evaluator.evaluate,
   ('contrastive', True): contrastive.train_and_evaluate,
   ('evaluate', True): contrastive.evaluate,
   ('inference_time', False): inference_time.inference_time,

@@ -2,26 +2,26 @@
 
 _REPLACED = {
   'vit_jax': {
-    'gsam': 'vit_jax.optim.create_optimizer(sam_rho=...)',
+    'gsam': 'vit_jax.training.optimizers.create_optimizer(sam_rho=...)',
     'input_pipeline': 'vit_jax.data.sources and vit_jax.data.pipeline',
     'preprocess': 'vit_jax.data.text and vit_jax.data.transforms.EvalImage',
     'test_utils': 'vit_jax.models.init_params and vit_jax.checkpoint.save',
-    'utils': 'vit_jax.optim.create_learning_rate_schedule and'
-    ' vit_jax.update.accumulate_gradient',
+    'utils': 'vit_jax.training.optimizers.create_learning_rate_schedule and'
+    ' vit_jax.training.update.accumulate_gradient',
   },
   'vit_jax.checkpoint': {
-    'copy': 'vit_jax.released.find',
-    'get_augreg_df': 'vit_jax.registry.entries',
-    'inspect_params': 'vit_jax.weights.check_fit',
-    'recover_tree': 'vit_jax.weights.unflatten',
+    'copy': 'vit_jax.weights.released.find',
+    'get_augreg_df': 'vit_jax.configs.registry.entries',
+    'inspect_params': 'vit_jax.weights.record.check_fit',
+    'recover_tree': 'vit_jax.weights.record.unflatten',
   },
-  'vit_jax.train': {'make_update_fn': 'vit_jax.update.train_step'},
+  'vit_jax.train': {'make_update_fn': 'vit_jax.training.update.train_step'},
   'LitModel': {
     'get_image_preprocessing': 'vit_jax.data.transforms.EvalImage',
     'get_pp': 'vit_jax.zero_shot.load',
     'get_tokenizer': 'vit_jax.data.text.get_tokenizer',
     'load_variables': 'vit_jax.checkpoint.load',
-    'vocab_path': 'vit_jax.lit_weights.find_vocabulary',
+    'vocab_path': 'vit_jax.weights.lit.find_vocabulary',
   },
   'config': {
     'model_or_filename': 'config.pretrained',

@@ -10,18 +10,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32
 import numpy as np
 
-from vit_jax import attention_maps
 from vit_jax import checkpoint
-from vit_jax import errors
-from vit_jax import inference
-from vit_jax import sharding
-from vit_jax import weights as weights_lib
 from vit_jax.data import augment
 from vit_jax.data import inputs
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data import transforms
+from vit_jax.evaluation import attention_maps
 from vit_jax.models import capture
+from vit_jax.models import inference
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.weights import record as weights_lib
 
 Prediction = list[tuple[str, float]]
 

@@ -15,32 +15,32 @@ import jax
 from jaxtyping import Array
 import ml_collections
 
-from vit_jax import artifact
-from vit_jax import build
-from vit_jax import defaults
-from vit_jax import errors
-from vit_jax import evaluation
-from vit_jax import flops
-from vit_jax import loop
-from vit_jax import metrics as metrics_lib
 from vit_jax import official
-from vit_jax import profiler
-from vit_jax import report
-from vit_jax import sharding
-from vit_jax import stages as stages_lib
-from vit_jax import start
-from vit_jax import state as state_lib
-from vit_jax import storage
-from vit_jax import update
-from vit_jax import weights as weights_lib
-from vit_jax import workdir as workdir_lib
 from vit_jax.configs import arguments
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import dataset
 from vit_jax.data import pipeline
 from vit_jax.data import sources
+from vit_jax.evaluation import evaluator
 from vit_jax.models import blocks
+from vit_jax.models import flops
+from vit_jax.reporting import report
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.runtime import storage
+from vit_jax.training import loop
+from vit_jax.training import metrics as metrics_lib
+from vit_jax.training import profiler
+from vit_jax.training import resolve
+from vit_jax.training import stages as stages_lib
+from vit_jax.training import start
+from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
+from vit_jax.training import update
+from vit_jax.training import workdir as workdir_lib
+from vit_jax.weights import artifact
+from vit_jax.weights import record as weights_lib
 
 Batch = dict[str, Array]
 
@@ -63,18 +63,18 @@ class Task:
     vocabulary: file of the tokeniser, where there are texts.
   """
 
-  data: build.Data
+  data: tasks.Data
   model: nn.Module
   stages: Sequence[stages_lib.Stage]
   initial_params: Callable[..., dict[str, Any]]
-  eval_fn: evaluation.EvalFn
+  eval_fn: evaluator.EvalFn
   vocabulary: str | None = None
 
 
 def classification(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
-  data: build.Data | None = None,
+  data: tasks.Data | None = None,
   *,
   splits: dataset.Splits | None = None,
 ) -> Task:
@@ -86,8 +86,8 @@ def classification(
     data: None makes it of `splits`.
     splits: the data set; None opens it.
   """
-  data = data or build.data(config, splits)
-  model = build.model(config, len(data.class_names))
+  data = data or tasks.data(config, splits)
+  model = tasks.model(config, len(data.class_names))
   loss_fn = update.make_loss_fn(
     model, data.preprocess.train, config.loss, config.label_smoothing, data.mix
   )
@@ -105,10 +105,10 @@ def classification(
     data=data,
     model=model,
     stages=stages,
-    initial_params=lambda weights: build.initial_params(
+    initial_params=lambda weights: tasks.initial_params(
       config, model, shapes, data.image_shape, weights
     ),
-    eval_fn=evaluation.make_eval_fn(config, model, data, mesh),
+    eval_fn=evaluator.make_eval_fn(config, model, data, mesh),
   )
 
 
@@ -154,7 +154,7 @@ def _train(
     sources.require_folder(config.dataset)  # Before weights are downloaded.
   saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
   resumed = saver.latest_step is not None
-  filled = defaults.fill(config, workdir, mesh, resumed=resumed)
+  filled = resolve.fill(config, workdir, mesh, resumed=resumed)
   config = filled.config
   splits = {
     'config.pp.train': filled.splits.train.source,
@@ -200,7 +200,7 @@ def _train(
   with contextlib.closing(writer), contextlib.closing(parts.batches):
     state, test_metrics = loop.run(config, state, parts)
     if test_metrics is None and config.eval_every:  # The run had ended before.
-      test_metrics = evaluation.of_state(task.eval_fn, state)
+      test_metrics = evaluator.of_state(task.eval_fn, state)
     _finish(config, state, task, test_metrics, workdir)
   return state
 

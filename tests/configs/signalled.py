@@ -12,7 +12,7 @@ import signal
 import jax
 import ml_collections
 
-from vit_jax import metrics
+from vit_jax.training import metrics
 
 
 def get_config(argument: str) -> ml_collections.ConfigDict:

@@ -4,7 +4,7 @@ import difflib
 import sys
 from typing import Any
 
-from vit_jax import errors
+from vit_jax.runtime import errors
 
 CHOICES = {
   'trainer': ('train', 'contrastive', 'evaluate', 'sweep'),

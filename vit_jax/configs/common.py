@@ -7,17 +7,17 @@ import re
 import ml_collections
 from ml_collections.config_dict import placeholder
 
-from vit_jax import errors
-from vit_jax import registry
 from vit_jax.configs import durations
 from vit_jax.configs import images
 from vit_jax.configs import models
+from vit_jax.configs import registry
+from vit_jax.runtime import errors
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns every setting but the model's, locked."""
   config = ml_collections.ConfigDict()
-  # 'train', 'contrastive' (images and texts, see `vit_jax.contrastive`),
+  # 'train', 'contrastive' (images and texts, see `vit_jax.training.contrastive`),
   # 'evaluate' (the newest checkpoint of the workdir) or 'sweep' (`with_sweep`).
   config.trainer = 'train'
   # Of the initialisation, the order of the images, augmentation and dropout.
@@ -27,7 +27,7 @@ def get_config() -> ml_collections.ConfigDict:
   _add_training(config)
   _add_contrastive(config)
   _add_events(config)
-  # Devices along each axis; -1 takes the rest. See `vit_jax.sharding`.
+  # Devices along each axis; -1 takes the rest. See `vit_jax.runtime.sharding`.
   config.mesh = ml_collections.ConfigDict({'data': -1, 'fsdp': 1, 'model': 1})
   return config.lock()
 
@@ -145,7 +145,7 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   # alone.
   config.freeze = ()
   # Stages of a run, one after the other: dicts of settings for each, of those
-  # in `vit_jax.stages`, `total_steps` or `total_epochs` among them.
+  # in `vit_jax.training.stages`, `total_steps` or `total_epochs` among them.
   config.stages = ()
   # 'softmax' or 'sigmoid' cross-entropy, of classes or of pairs.
   config.loss = 'softmax'
@@ -168,7 +168,7 @@ def _add_events(config: ml_collections.ConfigDict) -> None:
   config.progress_every = 10
   config.eval_every = 100
   # What is evaluated besides, of the features before the head: '10shot' (any
-  # number), 'knn', 'linear'. See `vit_jax.probes`; each fits a classifier.
+  # number), 'knn', 'linear'. See `vit_jax.evaluation.probes`; each fits a classifier.
   config.evaluators = ()
   config.checkpoint_every = 1_000
   # (first, last) steps of which a trace is written to workdir/profile; () none.
@@ -176,10 +176,10 @@ def _add_events(config: ml_collections.ConfigDict) -> None:
   # How many of the newest checkpoints are kept, besides the best one.
   config.keep_checkpoints = 2
   # Where metrics go besides workdir/metrics.jsonl: 'tensorboard', 'wandb',
-  # 'mlflow'. The last two are extras, of `vit_jax.loggers`.
+  # 'mlflow'. The last two are extras, of `vit_jax.training.loggers`.
   config.loggers = ('tensorboard',)
   # Leave a page about the run, workdir/report.html, with predictions unless
-  # `eval_every` is 0. See `vit_jax.report`.
+  # `eval_every` is 0. See `vit_jax.reporting.report`.
   config.report = True
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import ml_collections
 
-from vit_jax import errors
+from vit_jax.runtime import errors
 
 # What may differ from stage to stage.
 STAGE_SETTINGS = (

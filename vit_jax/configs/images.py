@@ -6,7 +6,7 @@ from typing import Any
 import ml_collections
 from ml_collections.config_dict import placeholder
 
-from vit_jax import errors
+from vit_jax.runtime import errors
 
 # By name: RandAugment's (number of operations, magnitude) and mixup's alpha
 # (arXiv:2106.10270, Sec. 3).

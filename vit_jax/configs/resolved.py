@@ -5,8 +5,8 @@ from typing import Any
 
 import ml_collections
 
-from vit_jax import errors
 from vit_jax.configs import images
+from vit_jax.runtime import errors
 
 # What pretrained weights decide where a setting is None, and what it is else.
 _DEFAULTS = {

@@ -5,8 +5,8 @@ from typing import Any
 
 import ml_collections
 
-from vit_jax import errors
 from vit_jax.configs import durations
+from vit_jax.runtime import errors
 
 Config = ml_collections.ConfigDict
 # Why settings have no effect; '' where they have one.

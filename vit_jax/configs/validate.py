@@ -5,11 +5,11 @@ import re
 
 import ml_collections
 
-from vit_jax import errors
 from vit_jax.configs import choices
 from vit_jax.configs import durations
 from vit_jax.configs import images
 from vit_jax.configs import models
+from vit_jax.runtime import errors
 
 _NOT_OF_LIT = (
   'stochastic_depth_rate',

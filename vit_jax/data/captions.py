@@ -10,13 +10,13 @@ from typing import Any
 import grain
 import numpy as np
 
-from vit_jax import errors
 from vit_jax.data import folder
 from vit_jax.data import image_files
 from vit_jax.data import pipeline
 from vit_jax.data import splits as splits_lib
 from vit_jax.data import text
 from vit_jax.data import transforms
+from vit_jax.runtime import errors
 
 # The captions of an image, by its path.
 Captions = dict[str, list[str]]

@@ -8,8 +8,8 @@ import tarfile
 from jaxtyping import Int32, UInt8
 import numpy as np
 
-from vit_jax import download
-from vit_jax import errors
+from vit_jax.runtime import download
+from vit_jax.runtime import errors
 
 _URL = 'https://www.cs.toronto.edu/~kriz/'
 _SIDE = 32

@@ -4,13 +4,13 @@ import dataclasses
 
 import ml_collections
 
-from vit_jax import errors
-from vit_jax import sharding
-from vit_jax import storage
 from vit_jax.data import captions
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data import subsets
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.runtime import storage
 
 
 @dataclasses.dataclass(frozen=True)

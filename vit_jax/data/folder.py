@@ -13,9 +13,9 @@ import unicodedata
 from absl import logging
 import numpy as np
 
-from vit_jax import errors
 from vit_jax.data import image_files
 from vit_jax.data import splits as splits_lib
+from vit_jax.runtime import errors
 
 VALIDATION_NAMES = ('val', 'valid', 'validation')
 

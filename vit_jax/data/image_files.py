@@ -8,7 +8,7 @@ import pathlib
 
 from absl import logging
 
-from vit_jax import errors
+from vit_jax.runtime import errors
 
 SUFFIXES = ('.jpg', '.jpeg', '.png', '.webp', '.bmp')
 

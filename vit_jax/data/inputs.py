@@ -11,9 +11,9 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vit_jax import download
-from vit_jax import errors
 from vit_jax.data import image_files
+from vit_jax.runtime import download
+from vit_jax.runtime import errors
 
 STDIN = '-'
 

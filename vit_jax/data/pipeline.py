@@ -22,10 +22,10 @@ from absl import logging
 import grain
 import numpy as np
 
-from vit_jax import errors
-from vit_jax import preemption
 from vit_jax.data import sources
 from vit_jax.data import transforms
+from vit_jax.runtime import errors
+from vit_jax.runtime import preemption
 
 Batch = dict[str, np.ndarray]
 

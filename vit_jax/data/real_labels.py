@@ -7,10 +7,10 @@ import re
 from jaxtyping import Int
 import numpy as np
 
-from vit_jax import download
-from vit_jax import errors
-from vit_jax import storage
 from vit_jax.data import sources
+from vit_jax.runtime import download
+from vit_jax.runtime import errors
+from vit_jax.runtime import storage
 
 URL = (
   'https://raw.githubusercontent.com/google-research/reassessed-imagenet/master'

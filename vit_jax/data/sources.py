@@ -14,11 +14,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import tensorflow_datasets as tfds
 
-from vit_jax import errors
-from vit_jax import storage
 from vit_jax.data import cifar
 from vit_jax.data import folder
 from vit_jax.data import splits as splits_lib
+from vit_jax.runtime import errors
+from vit_jax.runtime import storage
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 import tensorflow_datasets as tfds
 
-from vit_jax import errors
+from vit_jax.runtime import errors
 
 # How to evaluate on a part of the training images.
 SPLIT_EXAMPLE = "config.pp.train='train[:90%]' config.pp.test='train[90%:]'"

@@ -1,7 +1,7 @@
 """A data set that is not there: how many classes, and which images."""
 
-from vit_jax import errors
 from vit_jax.data import sources
+from vit_jax.runtime import errors
 
 # Classes, and (H, W, C) where all images are of one size.
 _KNOWN = {

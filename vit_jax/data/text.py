@@ -10,8 +10,8 @@ import numpy as np
 import sentencepiece
 import tokenizers
 
-from vit_jax import errors
-from vit_jax import storage
+from vit_jax.runtime import errors
+from vit_jax.runtime import storage
 
 TokenIds = Int32[np.ndarray, 'B L']
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
-from vit_jax import sharding
+from vit_jax.runtime import sharding
 
 Tokens = Float[Array, 'B L D']
 

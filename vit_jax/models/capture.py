@@ -9,9 +9,9 @@ import flax.traverse_util
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vit_jax import errors
 from vit_jax.models.mixer import MlpMixer
 from vit_jax.models.vit import VisionTransformer
+from vit_jax.runtime import errors
 
 POOLINGS = ('cls', 'gap', 'tokens')
 

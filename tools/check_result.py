@@ -1,0 +1,100 @@
+"""Evaluates the model of a result again and compares.
+
+python -m tools.check_result results/imagenette --dataset=/path/to/imagenette
+
+Ends with 1 if the accuracy is another one, by more than half a percent: weights are
+kept in float16, and what the products are computed in may differ.
+"""
+
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+from absl import flags
+import ml_collections
+
+from tools import record_result
+from vit_jax.commands import cli
+from vit_jax.evaluation import evaluator
+from vit_jax.models import inference
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.runtime import sharding
+from vit_jax.runtime import storage
+from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
+from vit_jax.weights import artifact
+from vit_jax.weights import record as weights_lib
+
+_TOLERANCE = 0.005
+_COMPARED = (state_lib.BEST_METRIC, 'top5_test', 'loss_test', 'examples_test')
+
+
+def check(folder: pathlib.Path, dataset: str | None) -> str:
+  """Returns a Markdown table of what is recorded and what is measured.
+
+  Args:
+    folder: of `record_result`.
+    dataset: where the images are; None for the name that is recorded.
+
+  Raises:
+    errors.UserError: if the folder is not whole, or the accuracy is another.
+  """
+  result = files.read_json(folder / record_result.RESULT)
+  config = files.read_json(folder / 'config.json')
+  if not result or not config:
+    raise errors.UserError(
+      f'{folder} is no result: it has no {record_result.RESULT} and config.json.'
+      f' See python -m tools.record_result.'
+    )
+  if not artifact.is_artifact(folder / record_result.MODEL):
+    raise errors.UserError(
+      f'{folder} was recorded without its model. {result["command"]} trains it.'
+    )
+  config['dataset'] = dataset or config['dataset']
+  weights = artifact.load(folder / record_result.MODEL)
+  try:
+    now = _evaluate(ml_collections.ConfigDict(config), weights)
+  except errors.UserError as e:
+    hint = '' if dataset else ' Give the folder of the images by --dataset.'
+    raise errors.UserError(f'{e}{hint}') from e
+  rows = ['| metric | recorded | now |', '| --- | --- | --- |']
+  for name in _COMPARED:
+    rows.append(f'| {name} | {result["metrics"][name]:.6g} | {now[name]:.6g} |')
+  table = '\n'.join(rows)
+  old, new = (
+    result['metrics'][state_lib.BEST_METRIC],
+    now[state_lib.BEST_METRIC],
+  )
+  if abs(old - new) > _TOLERANCE:
+    raise errors.UserError(
+      f'{folder} says {old:.2%} of the test images of {result["dataset"]}, those'
+      f' of {config["dataset"]} give {new:.2%}. Are they the same?\n{table}'
+    )
+  return table
+
+
+def _evaluate(
+  config: ml_collections.ConfigDict, weights: weights_lib.Weights
+) -> dict[str, Any]:
+  data, mesh = tasks.data(config), sharding.make_mesh()
+  if data.class_names != list(weights.class_names):
+    raise errors.UserError(
+      f'{config.dataset} has the classes {", ".join(data.class_names[:3])} ...,'
+      f' the model {", ".join(weights.class_names[:3])} ...'
+    )
+  module = weights.module()
+  step_fn = evaluator.make_eval_step(config, module, data, mesh)
+  params = inference.cast_weights(weights.params, config.dtype)
+  return evaluator.run(step_fn, params, data, mesh, config.batch_eval)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) != 2:
+    raise errors.UserError('Give one folder of results/, results/cifar10 say.')
+  print(check(storage.local_path(argv[1]), flags.FLAGS.dataset))
+
+
+if __name__ == '__main__':
+  flags.DEFINE_string('dataset', None, 'Folder or name of the images.')
+  cli.run(main)

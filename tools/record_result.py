@@ -1,0 +1,138 @@
+"""Puts what others need to check a finished run into a folder of `results/`.
+
+python -m tools.record_result --workdir=/tmp/c10 --output=results/cifar10 \
+  --command='python -m vit_jax.main --config=configs/cifar10_scratch.py ...' \
+  --hardware='2 CPU cores' --hours=2 --commit=$(git rev-parse --short HEAD)
+
+The config, the metrics and a picture of them, and the model in float16, half as
+large, which `tools.check_result` evaluates again; --nomodel leaves it out, for
+more seeds of the same, say. Paths of this machine stay out.
+"""
+
+from collections.abc import Mapping, Sequence
+import json
+import pathlib
+from typing import Any
+
+from absl import flags
+import flax
+import jax
+import numpy as np
+import optax
+
+from vit_jax.commands import cli
+from vit_jax.reporting import curves
+from vit_jax.reporting import plot
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.runtime import storage
+from vit_jax.training import metrics
+from vit_jax.weights import artifact
+from vit_jax.weights import extras
+
+RESULT, MODEL = 'result.json', 'model'
+
+
+def record(
+  workdir: pathlib.Path,
+  output: pathlib.Path,
+  how: Mapping[str, Any],
+  *,
+  model: bool = True,
+) -> dict[str, Any]:
+  """Writes `output`, which must be new, whole or not at all.
+
+  Args:
+    workdir: of a run that ended.
+    output: folder for `result.json`, `config.json`, `metrics.jsonl`,
+      `curve.png` and the folder `model`, which `predict` and
+      `config.pretrained` take.
+    how: command, hardware, hours and commit, for the reader.
+    model: whether to keep it.
+
+  Returns:
+    What `result.json` says.
+
+  Raises:
+    errors.UserError: if the run did not end, or the folder is there.
+  """
+  if output.exists():
+    raise errors.UserError(
+      f'--output={output} exists. Delete it or name another.'
+    )
+  config = files.read_json(workdir / 'config.json')
+  name = 'artifact_ema' if config.get('ema_decay') else 'artifact'
+  if not artifact.is_artifact(workdir / name):
+    raise errors.UserError(
+      f'{workdir} has no {name}: the run has not ended. The command that began it'
+      f' goes on with it.'
+    )
+  saved = files.read_json(workdir / name / artifact.CONFIG)
+  lines = (workdir / metrics.JSONL).read_text(encoding='utf-8')
+  rows = curves.read(workdir)
+  config['dataset'] = pathlib.PurePath(config['dataset']).name
+  for info in (saved['info'], saved.get(extras.KEY, {}).get('info', {})):
+    info['dataset'] = config['dataset']
+  result = {
+    **how,
+    'dataset': config['dataset'],
+    'step': saved['info']['step'],
+    'metrics': _of_model(saved['info']['metrics'], name),
+    'versions': {m.__name__: m.__version__ for m in (jax, flax, optax, np)},
+  }
+  with files.replaced_folder(output, last=RESULT) as folder:
+    files.write_json(config, folder / 'config.json')
+    files.write_text(lines, folder / metrics.JSONL)
+    panels = curves.panels(rows, ('loss', 'test accuracy'))
+    plot.save(plot.curves(panels, x='step'), folder / 'curve.png')
+    if model:
+      (folder / MODEL).mkdir()
+      _write_small(workdir / name, folder / MODEL, saved)
+    files.write_json(result, folder / RESULT)
+  return result
+
+
+def _of_model(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
+  """Returns the metrics of the model that is kept, under their plain names."""
+  averaged = {
+    key.removesuffix('_ema'): value
+    for key, value in metrics.items()
+    if key.endswith('_ema')
+  }
+  return averaged if name == 'artifact_ema' else dict(metrics)
+
+
+def _write_small(
+  source: pathlib.Path, folder: pathlib.Path, config: Mapping[str, Any]
+) -> None:
+  arrays = files.read_npz(source / artifact.WEIGHTS)
+  files.write_npz(arrays, folder / artifact.WEIGHTS, np.float16)
+  files.write_lines(
+    files.read_lines(source / artifact.LABELS), folder / artifact.LABELS
+  )
+  files.write_json(config, folder / artifact.CONFIG)
+
+
+def main(argv: Sequence[str]) -> None:
+  cli.refuse_words(argv)
+  options = flags.FLAGS
+  how = {
+    name: options[name].value
+    for name in ('command', 'hardware', 'hours', 'commit')
+  }
+  output = storage.local_path(options.output)
+  result = record(
+    storage.local_path(options.workdir), output, how, model=options.model
+  )
+  print(f'{output}: {json.dumps(result["metrics"])}')
+
+
+if __name__ == '__main__':
+  flags.DEFINE_string('workdir', None, 'Of the run.', required=True)
+  flags.DEFINE_string('output', None, 'New folder.', required=True)
+  flags.DEFINE_bool('model', True, 'Keep it.')
+  flags.DEFINE_string('command', None, 'That ran it.', required=True)
+  flags.DEFINE_string('hardware', None, 'That it ran on.', required=True)
+  flags.DEFINE_float('hours', None, 'That it took.', required=True)
+  flags.DEFINE_string('commit', None, 'Of the code.', required=True)
+  cli.run(main)

@@ -1,0 +1,1 @@
+"""One file a `vit-jax` command: flags in, one library call, print."""

@@ -1,0 +1,283 @@
+"""What the command lines share: a mistake gives one clear line, no trace."""
+
+from collections.abc import Callable, Sequence
+import functools
+import io
+import logging as python_logging
+import os
+import pathlib
+import re
+import sys
+import traceback
+from typing import Any
+
+from absl import app
+from absl import flags
+from absl import logging
+import jax
+
+import vit_jax
+from vit_jax import official
+from vit_jax.runtime import compilation_cache
+from vit_jax.runtime import errors
+from vit_jax.runtime import exits
+from vit_jax.runtime import storage
+
+_BROKEN_PIPE = 141  # As shells have it: 128 and the number of the signal.
+
+
+def run(main: Callable[[Sequence[str]], None]) -> None:
+  """Runs `main` with the arguments that are not flags.
+
+  Exits with 1 and the message alone on `errors.UserError`; `--v=1` shows where
+  it came from. As `COMMAND --complete` it prints the flags of the command, for
+  shells.
+  """
+
+  def guarded(argv: Sequence[str]) -> None:
+    try:
+      main(argv)
+    except errors.UserError as e:
+      logging.debug('Details:', exc_info=True)
+      exits.write_last_line(str(e))
+      sys.exit(1)
+    except BrokenPipeError:  # `| head` has had enough, and wants no complaint.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+      sys.exit(_BROKEN_PIPE)
+    except KeyboardInterrupt:
+      if not jax.distributed.is_initialized():
+        exits.leave_interrupted()
+      exits.write_last_line('interrupted.')
+      sys.exit(exits.INTERRUPTED)  # Where all end together, none leaves early.
+
+  if sys.argv[1:] == ['--complete']:
+    words = [f'--{f.name}{"" if f.boolean else "="}' for f in _own_flags()]
+    print('\n'.join(sorted([*words, '--help', '--version'])))
+    return
+  _define_help()
+  # File names may hold any bytes, and come out as they went in.
+  if isinstance(sys.stdout, io.TextIOWrapper):
+    sys.stdout.reconfigure(errors='surrogateescape')
+  exits.on_interrupt()
+  compilation_cache.enable()
+  sys.excepthook = sys.unraisablehook = _report
+  # Python's tracker frees the memory that workers share, and would warn of that
+  # where they were stopped.
+  sys.warnoptions.append('ignore::UserWarning:multiprocessing.resource_tracker')
+  logging.set_verbosity(logging.INFO)
+  logging.get_absl_handler().python_handler.addFilter(_is_ours)
+  _show_in_help()
+  app.run(guarded, flags_parser=_parse_flags)
+
+
+def refuse_words(argv: Sequence[str]) -> None:
+  """Raises `errors.UserError` at arguments of a command that takes flags alone."""
+  if len(argv) > 1:
+    raise errors.UserError(
+      f'{argv[1]!r} is not a flag: flags begin with --, settings with --config.'
+    )
+
+
+def _own_flags() -> list[flags.Flag]:
+  """Returns the flags that the command and our modules define."""
+  _show_in_help()
+  return flags.FLAGS.get_key_flags_for_module(sys.argv[0])
+
+
+def _show_in_help() -> None:
+  """Makes `--help` list flags that modules of ours define for the command."""
+  for module, defined in flags.FLAGS.flags_by_module_dict().items():
+    if module.startswith('vit_jax.'):
+      for flag in defined:
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+
+
+class _VersionFlag(flags.BooleanFlag):
+  """Prints the version and ends the program."""
+
+  def __init__(self):
+    super().__init__('version', False, 'Print the version.')
+
+  def parse(self, arg: Any) -> None:
+    """Does so, unless it is `--noversion`."""
+    if self._parse(arg):
+      print(vit_jax.__version__)
+      sys.exit(0)
+
+
+class _ShortHelpFlag(app.HelpFlag):
+  """Makes `-h` the same as `--help`."""
+
+  NAME, SHORT_NAME = 'h', None
+
+
+def _define_help() -> None:
+  """Defines the flags that print something and end the program, with 0."""
+  app.define_help_flags()
+  flags.DEFINE_flag(_VersionFlag(), module_name='vit_jax.commands.cli')
+  flags.DEFINE_flag(_ShortHelpFlag())
+  for name in ('h', 'help', 'helpshort', 'helpfull', 'helpxml'):
+    flag = flags.FLAGS[name]  # Those of absl end with 1.
+    flag.parse = functools.partial(_end_well, flag.parse)
+
+
+def _end_well(parse: Callable[[Any], None], arg: Any) -> None:
+  try:
+    parse(arg)
+  except SystemExit:
+    sys.exit(0)
+
+
+def define_image_size() -> None:
+  """Defines the flag that `image_size` reads."""
+  flags.DEFINE_list(
+    'image_size',
+    [],
+    'height,width in pixels; by default that of the weights. Position embeddings'
+    ' are resized.',
+  )
+
+
+def image_size() -> tuple[int, int] | None:
+  """Returns (height, width) of the flag; None if it is not given.
+
+  Raises:
+    errors.UserError: if it is something else.
+  """
+  size = flags.FLAGS.image_size
+  if not size:
+    return None
+  if len(size) != 2 or not all(n.isdecimal() and int(n) for n in size):
+    raise errors.UserError(
+      f'--image_size={",".join(size)} must be height,width in pixels.'
+    )
+  return int(size[0]), int(size[1])
+
+
+# What ml_collections and run files raise at names and values they refuse.
+REFUSALS = (
+  AttributeError,
+  KeyError,
+  OSError,
+  RecursionError,
+  TypeError,
+  ValueError,
+)
+
+
+def _parse_flags(argv: Sequence[str]) -> list[str]:
+  try:
+    rest = flags.FLAGS(argv)
+    _warn_of_repeated_flags()
+    _refuse_addresses()
+    if 'config' in flags.FLAGS:  # Of a missing file it tells when it is used.
+      getattr(flags.FLAGS.config, 'trainer', None)
+    return rest
+  except SyntaxError as e:
+    reason = f'{e.filename}:{e.lineno} is no Python, as run files are: {e.msg}'
+  except REFUSALS as e:
+    reason = _refusal(e)
+  except flags.Error as e:
+    reason = str(e) if _PARSING not in str(e) else _refusal(_of_run_file(e))
+    reason = re.sub(
+      r'.*Flag (\S+) must have a value other than None\.',
+      r'\1 must be given.',
+      reason,
+    )
+  sys.exit(f'{exits.program()}: {reason}'.replace('\n', ' '))
+
+
+# Flags that may be addresses, and texts that may begin like one.
+MAY_BE_ADDRESSES = ('artifact', 'model', 'pretrained_dir', 'real_labels')
+TEXTS = ('command', 'labels')
+
+
+def _refuse_addresses() -> None:
+  """Raises `flags.ValidationError` where a flag must name a local path."""
+  for flag in _own_flags():
+    if flag.name in ('workdir', *MAY_BE_ADDRESSES, *TEXTS):
+      continue  # Of workdirs `storage.make_workdir` decides.
+    if isinstance(flag.value, str) and storage.is_address(flag.value):
+      raise flags.ValidationError(
+        f'--{flag.name}={flag.value} is an address: it must be on this machine.'
+      )
+
+
+def _warn_of_repeated_flags() -> None:
+  """Says which value counts where a flag is given more than once."""
+  for name in flags.FLAGS:
+    flag = flags.FLAGS[name]
+    if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
+      print(
+        f'{exits.program()}: --{name} is given {flag.present} times; the last one'
+        f' counts.',
+        file=sys.stderr,
+      )
+
+
+_PARSING = 'Error whilst parsing config file'  # And a trace, by ml_collections.
+
+
+def _of_run_file(error: BaseException | None) -> BaseException:
+  """Returns what a run file raised, of which others made what they raised."""
+  while _PARSING in str(error):
+    error = error.__context__
+  return error
+
+
+def _refusal(error: BaseException) -> str:
+  """Returns why a run file, or a setting, is not taken, in one line."""
+  if 'Configuration is not available' in str(error):
+    lines = str(error.__cause__).strip().splitlines()
+    return f'--config cannot be read: {lines[-1].strip()}'
+  trace = error.__traceback__
+  while error.args and isinstance(error.args[0], BaseException):
+    error = error.args[0]  # ml_collections wraps what says which name is meant.
+  reason = str(error.args[0] if error.args else error).strip()
+  if reason.startswith('get_config()'):
+    return (
+      f'--config: {reason}. It stands after a colon, --config=FILE.py:ARGUMENT;'
+      f' the first lines of the file say what it is.'
+    )
+  last = traceback.extract_tb(trace)[-1]
+  if 'site-packages' not in last.filename:  # Of a run file, say where.
+    return f'{reason} ({last.filename}:{last.lineno})'
+  if isinstance(error, KeyError):
+    name = reason.split("'")[1] if "'" in reason else ''
+    hint = official.replacement('config', name)
+    return f'there is no setting {reason}. See vit_jax/configs/common.py.{hint}'
+  return reason
+
+
+def _report(*error: Any) -> None:
+  """Reports an error that nobody waits for, but for those of cut checkpoints.
+
+  Their writers end one after the other when one has failed, and each would say
+  that it cannot go on.
+  """
+  kind, value, trace = error if len(error) == 3 else error[0][:3]
+  if 'Event loop is closed' not in str(value):
+    traceback.print_exception(kind, value, trace)
+
+
+_NO_HOME = re.compile(
+  'mkdir -p failed|not a writable directory|temporary cache directory'
+)
+
+
+def _is_ours(record: python_logging.LogRecord) -> bool:
+  """Keeps the chatter of libraries out of the log, but not their warnings.
+
+  What goes wrong while a checkpoint is written is raised besides. Matplotlib
+  makes do with a temporary folder where the home cannot be written.
+  """
+  if record.name == 'matplotlib' and _NO_HOME.search(record.getMessage()):
+    return False
+  if record.levelno == python_logging.ERROR and re.search(
+    r'/(asyncio|orbax)/', record.pathname
+  ):
+    return False
+  folder = str(pathlib.Path(vit_jax.__file__).parent)
+  return record.levelno > python_logging.INFO or record.pathname.startswith(
+    folder
+  )

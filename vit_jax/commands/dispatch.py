@@ -1,0 +1,201 @@
+"""`vit-jax COMMAND ...`, the same as `python -m vit_jax.COMMAND ...`.
+
+It imports only what the command needs. Shells complete commands, flags, settings:
+  source <(vit-jax --completion=bash)   or zsh; fish: vit-jax --completion=fish | source
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+import contextlib
+import difflib
+import hashlib
+import io
+import json
+import os
+import pathlib
+import runpy
+import sys
+from typing import Any
+
+import platformdirs
+
+import vit_jax
+from vit_jax.runtime import exits
+
+_FOLDER = pathlib.Path(__file__).parent
+
+_MODULES = {'train': 'main', 'prepare': 'data.prepare'}  # Where names differ.
+
+COMMANDS = (
+  'train',
+  'evaluate',
+  'predict',
+  'features',
+  'attention',
+  'zero_shot',
+  'convert',
+  'export',
+  'report',
+  'demo',
+  'sweep',
+  'plan',
+  'doctor',
+  'show_batch',
+  'models_list',
+  'prepare',
+  'record_result',
+  'check_result',
+)
+
+_BASH = """\
+_vit_jax() {
+  local words="$(vit-jax --complete "${COMP_WORDS[1]}")"
+  [ "$COMP_CWORD" = 1 ] && words="$(vit-jax --complete)"
+  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -o nospace -F _vit_jax vit-jax
+"""
+
+_COMPLETIONS = {
+  'bash': _BASH,
+  'zsh': (
+    '(( $+functions[compdef] )) || { autoload -U compinit && compinit; }\n'
+    f'autoload -U +X bashcompinit && bashcompinit\n{_BASH}'
+  ),
+  'fish': (
+    'complete -c vit-jax -n "test (count (commandline -opc)) -lt 2" -f'
+    ' -a "(vit-jax --complete)"\n'
+    'complete -c vit-jax -n "test (count (commandline -opc)) -ge 2"'
+    ' -a "(vit-jax --complete (commandline -opc)[2])"\n'
+  ),
+}
+
+
+def _path(command: str) -> pathlib.Path:
+  name = _MODULES.get(command, command)
+  return (_FOLDER / name.replace('.', '/')).with_suffix('.py')
+
+
+def summary(command: str) -> str:
+  """Returns the first line of a command's docstring."""
+  tree = ast.parse(_path(command).read_text(encoding='utf-8'))
+  return (ast.get_docstring(tree) or '').split('\n')[0]
+
+
+def flag_names(command: str) -> list[str]:
+  """Returns the flags of a command, and the settings where it takes a config.
+
+  They are those that the command defines. Importing it takes seconds, so they
+  are kept in the user's cache until a file of the package changes.
+  """
+  path = platformdirs.user_cache_path('vit_jax') / 'completion.json'
+  code, known = _fingerprint(), {}
+  with contextlib.suppress(OSError, ValueError, AttributeError):
+    known = dict(json.loads(path.read_text(encoding='utf-8')).items())
+  if known.get('code') != code:
+    known = {'code': code}
+  if command not in known:
+    known[command] = _defined(command)
+    with contextlib.suppress(OSError):  # No cache: slower, but right.
+      path.parent.mkdir(parents=True, exist_ok=True)
+      temporary = path.with_name(f'{path.name}.{os.getpid()}')
+      temporary.write_text(json.dumps(known), encoding='utf-8')
+      temporary.replace(path)
+  return known[command]
+
+
+def _fingerprint() -> str:
+  """Returns a hash of the sizes and times of the files of the package."""
+  stats = [(str(p), p.stat()) for p in sorted(_FOLDER.rglob('*.py'))]
+  text = repr([(name, s.st_mtime_ns, s.st_size) for name, s in stats])
+  return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _defined(command: str) -> list[str]:
+  """Returns what a command answers to `--complete`, see `cli.run`."""
+  out = io.StringIO()
+  with contextlib.redirect_stdout(out):
+    _run(command, ['--complete'])
+  names = out.getvalue().split()
+  if '--config=' in names:
+    names += [f'--config.{name}=' for name in _settings(command)]
+  return names
+
+
+def _settings(command: str) -> list[str]:
+  """Returns the settings of run files, of models of every family too."""
+  from vit_jax.configs import common  # Imported late: only completion needs it.
+  from vit_jax.configs import models
+
+  config = common.get_config()
+  if command == 'sweep':
+    config = common.with_sweep(config, ())
+  trees = [config.to_dict()]
+  trees += [{'model': c.to_dict()} for c in models.MODEL_CONFIGS.values()]
+  return list(dict.fromkeys(name for tree in trees for name in _names(tree)))
+
+
+def _names(tree: Mapping[str, Any], prefix: str = '') -> Iterator[str]:
+  for name, value in tree.items():
+    if isinstance(value, Mapping):
+      yield from _names(value, f'{prefix}{name}.')
+    else:
+      yield f'{prefix}{name}'
+
+
+def usage() -> str:
+  """Returns what `--help` prints."""
+  width = max(map(len, COMMANDS))
+  rows = [f'  {name:{width}}  {summary(name)}' for name in COMMANDS]
+  return '\n'.join(
+    [
+      'usage: vit-jax COMMAND ...',
+      '',
+      *rows,
+      '',
+      'vit-jax COMMAND --help prints its flags, vit-jax --version the version;',
+      'vit-jax --completion=bash, zsh or fish prints a script that makes the',
+      'shell complete them.',
+    ]
+  )
+
+
+def _answer(first: str, rest: list[str]) -> str:
+  """Returns what is printed where no command runs; exits at an unknown one."""
+  if first in ('--help', '-h', 'help'):
+    return usage()
+  if first == '--version':
+    return vit_jax.__version__
+  if first == '--complete':
+    is_command = rest and rest[0] in COMMANDS
+    return '\n'.join(flag_names(rest[0]) if is_command else COMMANDS)
+  shell = first.removeprefix('--completion=')
+  if shell in _COMPLETIONS:
+    return _COMPLETIONS[shell]
+  if first.startswith('--completion'):
+    sys.exit('vit-jax: --completion=SHELL knows bash, zsh and fish.')
+  near = difflib.get_close_matches(first, COMMANDS, 1)
+  hint = f' Did you mean {near[0]}?' if near else ''
+  sys.exit(f'vit-jax: there is no command {first!r}.{hint} See vit-jax --help.')
+
+
+def _run(command: str, arguments: list[str]) -> None:
+  exits.on_interrupt()  # Before the imports, which take seconds.
+  sys.argv = [sys.argv[0], *arguments]
+  name = _MODULES.get(command, command)
+  runpy.run_module(f'vit_jax.{name}', run_name='__main__', alter_sys=True)
+
+
+def main() -> None:
+  """Runs the command that the first argument names."""
+  first, rest = (*sys.argv[1:2], '--help')[0], sys.argv[2:]
+  if first == 'help' and rest and rest[0] in COMMANDS:
+    first, rest = rest[0], ['--help']
+  if first in COMMANDS:
+    _run(first, rest)
+  else:
+    print(_answer(first, rest))
+
+
+if __name__ == '__main__':
+  main()

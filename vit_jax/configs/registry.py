@@ -1,0 +1,57 @@
+"""The public weights: what is where, from `registry.toml`."""
+
+import dataclasses
+import functools
+import importlib.resources
+import tomllib
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+  """One set of public weights.
+
+  Attributes:
+    name: what `config.pretrained` takes.
+    model: key of `configs.models.MODEL_CONFIGS`.
+    sources: addresses, in the order they are tried.
+    dataset: what it was trained on last.
+    num_classes: size of the head.
+    resolution: side of the images in pixels.
+    size_mib: of the first source.
+    mean: of the pixels in [0, 1], which is subtracted.
+    std: by which they are divided then.
+    head: 'ok', 'zero' (all zeros), 'none', or '' where nobody says.
+    top1: published accuracy on the validation images of ImageNet.
+    top1_source: who published it.
+    vocabulary: address of the tokeniser's vocabulary, of a LiT model.
+  """
+
+  name: str
+  model: str
+  sources: list[str]
+  dataset: str
+  num_classes: int | None = None
+  resolution: int | None = None
+  size_mib: float | int | None = None
+  mean: float | int = 0.5
+  std: float | int = 0.5
+  head: str = ''
+  top1: float | None = None
+  top1_source: str = ''
+  vocabulary: str = ''
+
+  @property
+  def is_augreg(self) -> bool:
+    """Whether the weights are of the AugReg release (arXiv:2106.10270)."""
+    return any('augreg' in source for source in self.sources)
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+  """Returns the entries by name."""
+  file = importlib.resources.files('vit_jax.configs') / 'registry.toml'
+  tables = tomllib.loads(file.read_text(encoding='utf-8'))
+  return {
+    name: Entry(name=name, **tables[table.get('same_as', name)])
+    for name, table in tables.items()
+  }

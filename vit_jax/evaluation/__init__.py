@@ -1,0 +1,1 @@
+"""Predictions to scores: accuracy, probes, retrieval, attention maps."""

@@ -1,1 +1,0 @@
-"""Weights of other libraries, both ways."""

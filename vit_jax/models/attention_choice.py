@@ -1,0 +1,105 @@
+"""Which implementation of attention is the fastest here, by measurement."""
+
+import time
+
+from absl import logging
+import jax
+from jax.experimental import multihost_utils
+import jax.numpy as jnp
+import numpy as np
+
+from vit_jax.models import layers
+from vit_jax.runtime import errors
+
+_REPEATS = 10
+
+
+def choose(
+  setting: str,
+  *,
+  batch: int,
+  tokens: int,
+  width: int,
+  num_heads: int,
+  dtype: str,
+  heads_are_split: bool,
+  before: str | None = None,
+) -> str:
+  """Returns a name in `layers.ATTENTION`.
+
+  Args:
+    setting: 'auto' measures, where there is a choice; else a name.
+    batch: images at a time on a device.
+    tokens: L, of an image.
+    width: D.
+    num_heads: N.
+    dtype: of the model.
+    heads_are_split: whether the heads are on several devices.
+    before: what this run has used so far; 'auto' keeps it, so that the run ends
+      with the same bits as without a break. None: it begins.
+
+  Raises:
+    errors.UserError: if it is 'cudnn' where that cannot be.
+  """
+  possible = (
+    jax.default_backend() == 'gpu'
+    and dtype == 'bfloat16'
+    and not heads_are_split
+  )
+  if setting == 'cudnn' and not possible:
+    raise errors.UserError(
+      f"config.attention is 'cudnn', which needs a GPU (here:"
+      f" {jax.default_backend()}), config.dtype='bfloat16' (here: {dtype!r}) and"
+      f" config.mesh.model=1. Try 'auto'."
+    )
+  if setting != 'auto':
+    return setting
+  if not possible:
+    if before == 'cudnn':
+      logging.warning(
+        "This run used attention 'cudnn' so far, which is not possible here: from"
+        " now on it is 'xla', whose results differ by rounding."
+      )
+    return 'xla'
+  if before in layers.ATTENTION:
+    return before
+  shape = (batch, tokens, width)
+  times = {name: _seconds(name, shape, num_heads) for name in layers.ATTENTION}
+  best = min(times, key=times.get)
+  logging.info(
+    'Attention on %s: %s.',
+    shape,
+    ', '.join(f'{name} {1e3 * s:.2f} ms' for name, s in times.items()),
+  )
+  # All hosts must compile the same program.
+  index = list(layers.ATTENTION).index(best)
+  index = int(multihost_utils.broadcast_one_to_all(np.int32(index)))
+  return layers.ATTENTION[index]
+
+
+def _seconds(name: str, shape: tuple[int, int, int], num_heads: int) -> float:
+  """Returns the time of a layer, forward and backward; infinite if it fails."""
+  layer = layers.MultiHeadDotProductAttention(
+    num_heads, implementation=name, dtype='bfloat16'
+  )
+  x = jnp.ones(shape, jnp.bfloat16)
+  try:
+    params = layer.init(jax.random.key(0), x[:1], deterministic=True)
+    step = jax.jit(
+      jax.grad(
+        lambda params, x: jnp.sum(
+          layer.apply(params, x, deterministic=True).astype(jnp.float32)
+        ),
+        argnums=(0, 1),
+      )
+    )
+    jax.block_until_ready(step(params, x))
+    start = time.perf_counter()
+    for _ in range(_REPEATS):
+      result = step(params, x)
+    jax.block_until_ready(result)
+  except Exception as e:  # JAX, XLA and cuDNN each raise their own.
+    reason = (str(e).strip() or type(e).__name__).splitlines()[0]
+    logging.info('No attention by %s: %s', name, reason)
+    return float('inf')
+  return (time.perf_counter() - start) / _REPEATS

@@ -1,0 +1,1 @@
+"""A step compiled for other hardware, and what fits into its memory."""

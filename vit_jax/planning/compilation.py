@@ -1,0 +1,209 @@
+"""The training step of a config, compiled where neither data nor devices are."""
+
+import dataclasses
+import functools
+import math
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+
+from vit_jax import train
+from vit_jax.data import dataset
+from vit_jax.data import pipeline
+from vit_jax.data import stand_in
+from vit_jax.models import flops
+from vit_jax.models import layers
+from vit_jax.planning import hlo
+from vit_jax.runtime import sharding
+from vit_jax.training import contrastive
+from vit_jax.training import out_of_memory as memory_lib
+from vit_jax.training import stages
+from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """What a compiled step takes. Bytes are those of one device.
+
+  Attributes:
+    parameters: of the parameters.
+    optimizer: of its state.
+    temporaries: activations, gradients and the like, at most at a time; 0 if
+      the compiler gave up.
+    peak: all that is held at most at a time; if the compiler gave up, what it
+      says it needs, or None.
+    fits: False if the compiler gave up for want of memory.
+    flops: of the matrix products of one step on all devices; what is computed
+      again (remat) counts again.
+    collectives: of one step of one device, by kind.
+  """
+
+  parameters: int
+  optimizer: int
+  temporaries: int
+  peak: int | None
+  fits: bool
+  flops: float
+  collectives: dict[str, hlo.Collective]
+
+
+def open_data(
+  config: ml_collections.ConfigDict, num_classes: int | None = None
+) -> tasks.Data:
+  """Returns the data set of a config as far as a step depends on it.
+
+  Args:
+    config: settings.
+    num_classes: None: as `stand_in.stand_in` finds it.
+
+  Raises:
+    errors.UserError: if the data set is neither known nor here.
+  """
+
+  def decoded(split, train):
+    if 'text_model' in config.model:
+      source = stand_in.StandIn(0)
+    else:
+      source = stand_in.stand_in(
+        config.dataset,
+        split,
+        num_classes=num_classes,
+        data_dir=config.tfds_data_dir,
+      )
+    return pipeline.Decoded(source, channels=config.pp.channels, train=train)
+
+  splits = dataset.Splits(
+    decoded(config.pp.train, train=True), decoded(config.pp.test, train=False)
+  )
+  return tasks.data(config, splits)
+
+
+def make_task(
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  data: tasks.Data,
+) -> train.Task:
+  """Returns what a config trains, with parameters that are not computed."""
+  if 'text_model' in config.model:
+    return contrastive.make_task(config, mesh, data)
+  return train.classification(config, mesh, data)
+
+
+def batch(
+  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh, data: tasks.Data
+) -> dict[str, jax.ShapeDtypeStruct]:
+  """Returns the shapes, dtypes and shardings of a training batch."""
+  struct = functools.partial(
+    jax.ShapeDtypeStruct, sharding=sharding.batch_sharding(mesh)
+  )
+  size = data.preprocess.size
+  if data.preprocess.on_device:
+    size = data.train.source.image_shape[:2]
+  image = (config.batch, *size, data.train.num_channels)
+  if 'text_model' in config.model:
+    target = {'tokens': (config.batch, config.model.pp.max_len)}
+  else:
+    target = {'label': (config.batch,)}
+  return {
+    'image': struct(image, jnp.uint8),
+    **{name: struct(shape, jnp.int32) for name, shape in target.items()},
+  }
+
+
+def trace_step(
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  data: tasks.Data,
+) -> tuple[stages.Stage, jax.stages.Traced]:
+  """Returns the largest stage of a config, and its step traced for the mesh."""
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  key = jax.ShapeDtypeStruct(
+    key.shape, key.dtype, sharding=sharding.replicated(mesh)
+  )
+  with layers.compiling_for(mesh.devices.flat[0].platform):
+    stage = _largest(make_task(config, mesh, data))
+    step = train.jit_step(stage, mesh)
+    return stage, step.trace(stage.like, batch(config, mesh, data), key)
+
+
+def compile_step(
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  data: tasks.Data,
+) -> Program:
+  """Compiles the training step for the devices of a mesh.
+
+  Args:
+    config: settings, none open.
+    mesh: of devices that need not be here.
+    data: of `open_data`.
+
+  Raises:
+    errors.UserError: if the batch cannot be split over the mesh.
+  """
+  for size in (config.batch // config.accum_steps, config.batch_eval):
+    sharding.data_shard(mesh, size)
+  stage, traced = trace_step(config, mesh, data)
+  known = {
+    'parameters': device_bytes(stage.like.params),
+    'optimizer': device_bytes(stage.like.opt_state),
+    'flops': flops.count(traced.jaxpr.jaxpr),
+  }
+  try:
+    compiled = traced.lower().compile()
+  except jax.errors.JaxRuntimeError as e:
+    if not memory_lib.is_out_of_memory(e):
+      raise
+    return Program(**known, **_needed(str(e)))
+  memory = compiled.memory_analysis()
+  return Program(
+    **known,
+    temporaries=memory.temp_size_in_bytes,
+    # State that is donated is in both arguments and results.
+    peak=memory.argument_size_in_bytes
+    + memory.output_size_in_bytes
+    - memory.alias_size_in_bytes
+    + memory.temp_size_in_bytes
+    + memory.generated_code_size_in_bytes,
+    fits=True,
+    collectives=hlo.collectives(compiled.as_text()),
+  )
+
+
+def _needed(message: str) -> dict[str, Any]:
+  """Returns what the message of a compiler that gave up says."""
+  match = re.search(r'(?:Used |required .*?\()([\d.]+)([KMGT])', message)
+  peak = None
+  if match:
+    peak = int(float(match[1]) * 2 ** (10 * (1 + 'KMGT'.index(match[2]))))
+  return {'temporaries': 0, 'peak': peak, 'fits': False, 'collectives': {}}
+
+
+def state(
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  data: tasks.Data,
+) -> state_lib.TrainState:
+  """Returns shapes, dtypes and shardings of the state that a config trains."""
+  return _largest(make_task(config, mesh, data)).like
+
+
+def _largest(task: train.Task) -> stages.Stage:
+  """Returns the stage that trains the most parameters."""
+  return max(task.stages, key=lambda stage: device_bytes(stage.like))
+
+
+def device_bytes(tree: Any) -> int:
+  """Returns the bytes of arrays on one device.
+
+  Args:
+    tree: of `jax.ShapeDtypeStruct` with shardings.
+  """
+  return sum(
+    x.dtype.itemsize * math.prod(x.sharding.shard_shape(x.shape))
+    for x in jax.tree.leaves(tree)
+  )

@@ -1,0 +1,1 @@
+"""What people look at: curves, plots, the page of a run."""

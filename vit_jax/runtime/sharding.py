@@ -1,0 +1,237 @@
+"""One mesh for a laptop and a pod: where parameters and images are.
+
+Axes: `data` splits the batch, `fsdp` the batch and the parameters, `model` the
+heads and the mlp. One device is a mesh of size 1 and the same code.
+"""
+
+import collections
+from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+import functools
+import math
+import re
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+from jax.sharding import AbstractMesh
+from jax.sharding import AxisType
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array
+import numpy as np
+
+from vit_jax.runtime import errors
+from vit_jax.training import state as state_lib
+
+# First match wins; names are those of the official checkpoints. A spec is of the
+# last dimensions: blocks that are scanned have one more before them, for layers.
+RULES = (
+  (r'MlpBlock_\d+/Dense_0/kernel$', P('fsdp', 'model')),
+  (r'MlpBlock_\d+/Dense_1/kernel$', P('model', 'fsdp')),
+  (r'_mixing/Dense_0/kernel$', P('fsdp', 'model')),
+  (r'_mixing/Dense_1/kernel$', P('model', 'fsdp')),
+  # BERT's have no axis for the heads.
+  (r'attention_layer/(query|key|value)/kernel$', P('fsdp', 'model')),
+  (r'(attention|mlp)_block/dense_layer/kernel$', P('model', 'fsdp')),
+  (r'mlp/dense_layer/kernel$', P('fsdp', 'model')),
+  (r'(query|key|value)/kernel$', P('fsdp', 'model', None)),
+  (r'out/kernel$', P('model', None, 'fsdp')),
+  (r'(head|pre_logits)/kernel$', P('fsdp', 'model')),
+  # Of images: patches and convolutions. Of words and positions: tables.
+  (r'(embedding|stem|conv\w*)/kernel$', P(None, None, None, 'fsdp')),
+  (r'/embedding$', P(None, 'fsdp')),
+  (r'', P()),
+)
+
+BATCH = P(('data', 'fsdp'))
+
+
+def make_mesh(
+  data: int = -1,
+  fsdp: int = 1,
+  model: int = 1,
+  devices: Sequence[jax.Device] | None = None,
+) -> Mesh:
+  """Returns a mesh of devices.
+
+  Args:
+    data: devices along this axis; one of the three may be -1: the rest.
+    fsdp: likewise.
+    model: likewise.
+    devices: None: all, of all hosts.
+
+  Raises:
+    errors.UserError: if their product is not the number of devices.
+  """
+  devices = jax.devices() if devices is None else devices
+  sizes, total = [data, fsdp, model], len(devices)
+  if sizes.count(-1) == 1 and 0 not in sizes:
+    known = -math.prod(sizes)
+    sizes = [total // known if s == -1 else s for s in sizes]
+  if math.prod(sizes) != total or min(sizes) < 1:
+    raise errors.UserError(
+      f'config.mesh is data={data}, fsdp={fsdp}, model={model}, whose product'
+      f' must be the {total} devices there are; one may be -1, the rest.'
+    )
+  # Linen needs axes whose sharding the compiler propagates.
+  return jax.make_mesh(
+    tuple(sizes),
+    ('data', 'fsdp', 'model'),
+    axis_types=(AxisType.Auto,) * 3,
+    devices=devices,
+  )
+
+
+def place(mesh: Mesh | AbstractMesh, params: Any) -> Any:
+  """Returns shapes and dtypes of parameters with the shardings of `RULES`.
+
+  A dimension that its axis does not divide is replicated.
+  """
+
+  def placed(path: tuple[Any, ...], x: Any) -> jax.ShapeDtypeStruct:
+    name = jax.tree_util.keystr(path, simple=True, separator='/')
+    spec = next(spec for pattern, spec in RULES if re.search(pattern, name))
+    spec = (None,) * (x.ndim - len(spec)) + tuple(spec)
+    axes = [
+      axis if axis and size % mesh.shape[axis] == 0 else None
+      for size, axis in zip(x.shape, spec, strict=True)
+    ]
+    sharding = NamedSharding(mesh, P(*axes))
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+  return jax.tree_util.tree_map_with_path(placed, params)
+
+
+def place_state(
+  mesh: Mesh | AbstractMesh, state: state_lib.TrainState
+) -> state_lib.TrainState:
+  """Returns the shapes and dtypes of a state with shardings.
+
+  An array of the optimizer, whose path ends as that of a parameter does, is
+  where that parameter is if it has its shape. Whatever else there is, such as
+  the factored moments of Adafactor, is small and replicated.
+  """
+  params = place(mesh, state.params)
+  by_path = dict(jax.tree_util.tree_leaves_with_path(params))
+
+  def placed(path: tuple[Any, ...], x: Any) -> jax.ShapeDtypeStruct:
+    ends = (path[start:] for start in range(len(path)))
+    like = next((by_path[end] for end in ends if end in by_path), None)
+    has_its_shape = like is not None and like.shape == x.shape
+    sharding = like.sharding if has_its_shape else replicated(mesh)
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+  return jax.tree_util.tree_map_with_path(placed, state)
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+  """Returns how a batch is split: its first axis, over `data` and `fsdp`."""
+  return NamedSharding(mesh, BATCH)
+
+
+def in_mesh(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns the function, to be jitted, such that it knows of the mesh."""
+
+  # Its name is what profiles show.
+  @functools.wraps(getattr(function, 'func', function))
+  def call(*args: Any) -> Any:
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+      return function(*args)
+
+  return call
+
+
+def split_batch(x: Array) -> Array:
+  """Tells the compiler that the first axis is split as that of a batch is.
+
+  Without it, it may split activations as the parameters are, over `fsdp`, and
+  sum them up between devices, which is far more to send than the parameters.
+  Does nothing but in functions of `in_mesh`.
+  """
+  mesh = jax.sharding.get_abstract_mesh()
+  if 'fsdp' not in mesh.axis_names or x.shape[0] % parts(mesh):
+    return x
+  return jax.lax.with_sharding_constraint(x, BATCH)
+
+
+def replicated(mesh: Mesh | AbstractMesh) -> NamedSharding:
+  """Returns the sharding of what every device holds."""
+  return NamedSharding(mesh, P())
+
+
+def parts(mesh: Mesh | AbstractMesh) -> int:
+  """Returns in how many parts a batch is split."""
+  return mesh.shape['data'] * mesh.shape['fsdp']
+
+
+def _rows(mesh: Mesh, batch_size: int) -> dict[int, tuple[int, ...]]:
+  """Returns, by process, the first rows of the parts of a batch it holds."""
+  rows = collections.defaultdict(set)
+  indices = batch_sharding(mesh).devices_indices_map((batch_size,))
+  for device, (index,) in indices.items():
+    rows[device.process_index].add(index.start or 0)
+  return {process: tuple(sorted(r)) for process, r in rows.items()}
+
+
+def data_shard(mesh: Mesh, batch_size: int) -> tuple[int, int]:
+  """Returns (index, count): which part of each batch this host reads.
+
+  Raises:
+    errors.UserError: if the batch cannot be split over the devices.
+  """
+  count = parts(mesh)
+  if batch_size % count:
+    raise errors.UserError(
+      f'A batch of {batch_size} cannot be split over {count} devices. Choose a'
+      f' multiple of {count}.'
+    )
+  rows = _rows(mesh, batch_size)
+  # Hosts that hold the same rows (the `model` axis between them) read the same.
+  groups = sorted(set(rows.values()))
+  return groups.index(rows[jax.process_index()]), len(groups)
+
+
+def put_batches(
+  batches: Iterable[dict[str, np.ndarray]], mesh: Mesh, batch_size: int
+) -> Iterator[dict[str, jax.Array]]:
+  """Makes global arrays [batch_size, ...] of the parts that each host read.
+
+  The next batch is on its way to the devices before the last one is used.
+  """
+  sharding = batch_sharding(mesh)
+  rows = _rows(mesh, batch_size)[jax.process_index()]
+  offsets = {row: i for i, row in enumerate(rows)}
+
+  def put(x: np.ndarray) -> jax.Array:
+    size = len(x) // len(rows)
+
+    def part(index: tuple[slice, ...]) -> np.ndarray:
+      start = offsets[index[0].start or 0] * size
+      return x[start : start + size]
+
+    shape = (batch_size, *x.shape[1:])
+    return jax.make_array_from_callback(shape, sharding, part)
+
+  ahead = None
+  for batch in batches:
+    placed = jax.tree.map(put, batch)
+    if ahead is not None:
+      yield ahead
+    ahead = placed
+  if ahead is not None:
+    yield ahead
+
+
+@contextlib.contextmanager
+def first_process_first() -> Iterator[None]:
+  """Lets process 0 pass alone, so that only it downloads to a shared folder."""
+  hosts = jax.process_count() > 1
+  if hosts and jax.process_index() > 0:
+    multihost_utils.sync_global_devices('first_process_first')
+  try:
+    yield
+  finally:  # If it fails, the others try too, and say so themselves.
+    if hosts and jax.process_index() == 0:
+      multihost_utils.sync_global_devices('first_process_first')

@@ -1,0 +1,1 @@
+"""A run: what it starts from, its steps, its state, what it logs."""

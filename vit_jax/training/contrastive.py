@@ -1,0 +1,236 @@
+"""Locked-image tuning (arXiv:2111.07991): a text tower learns to fit images.
+
+The image tower starts from pretrained weights and stays as it is, bit for bit:
+it has no gradient, no optimizer state and no dropout. A head on it, if the model
+has one, is trained.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+import ml_collections
+import numpy as np
+
+from vit_jax import models
+from vit_jax import train
+from vit_jax.configs import arguments
+from vit_jax.configs import models as model_configs
+from vit_jax.configs import resolved
+from vit_jax.data import captions
+from vit_jax.data import dataset
+from vit_jax.data import text
+from vit_jax.evaluation import evaluator
+from vit_jax.evaluation import retrieval
+from vit_jax.runtime import sharding
+from vit_jax.training import losses
+from vit_jax.training import stages as stages_lib
+from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
+from vit_jax.training import update
+from vit_jax.weights import lit
+
+# The image tower, but for a head that it may have.
+_LOCKED = (r'img/(?!head/)',)
+
+
+def train_and_evaluate(
+  config: ml_collections.ConfigDict, workdir: str
+) -> state_lib.TrainState:
+  """As `train.train_and_evaluate`, with images and their captions."""
+  return train.train_and_evaluate(config, workdir, make_task)
+
+
+def evaluate(
+  config: ml_collections.ConfigDict, workdir: str
+) -> dict[str, int | float]:
+  """As `evaluation.evaluate`, with images and their captions."""
+
+  def prepare(config, mesh, splits):
+    task = make_task(config, mesh, splits=splits)
+    return task.stages[0].like, task.eval_fn
+
+  return evaluator.evaluate(config, workdir, prepare)
+
+
+def make_task(
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  data: tasks.Data | None = None,
+  *,
+  splits: dataset.Splits | None = None,
+) -> train.Task:
+  """Returns the task of finding the text of an image and the image of a text.
+
+  Args:
+    config: settings.
+    mesh: where the state is.
+    data: None opens the vocabulary.
+    splits: where `data` is None: images and captions; None opens them.
+
+  Raises:
+    errors.UserError: if the captions or the vocabulary are not right.
+  """
+  model = models.from_config(arguments.of_model(config))
+  vocabulary = None
+  if data is None:
+    with sharding.first_process_first():
+      vocabulary = lit.find_vocabulary(
+        config.model, config.vocabulary, config.pretrained_dir
+      )
+    data = _data(config, model, vocabulary, splits)
+  loss_fn = make_loss_fn(
+    model, data.preprocess.train, config.loss, config.label_smoothing
+  )
+  embed = functools.partial(
+    embed_step, model=model, preprocess=data.preprocess.eval
+  )
+  stages = stages_lib.make(
+    config,
+    model,
+    loss_fn,
+    data.image_shape,
+    mesh,
+    train_step=train_step,
+    locked=_LOCKED,
+  )
+  shapes = stages[0].like.params
+  return train.Task(
+    data=data,
+    model=model,
+    stages=stages,
+    initial_params=lambda weights: _pretrained_params(
+      config, model, shapes, data.image_shape, weights
+    ),
+    eval_fn=functools.partial(
+      run_evaluation,
+      # Replicated, so that every host has all embeddings.
+      jax.jit(
+        sharding.in_mesh(mesh, embed),
+        out_shardings=sharding.replicated(mesh),
+      ),
+      data=data,
+      mesh=mesh,
+      batch_size=config.batch_eval,
+      loss=config.loss,
+    ),
+    vocabulary=vocabulary,
+  )
+
+
+def _data(
+  config: ml_collections.ConfigDict,
+  model: nn.Module,
+  vocabulary: str,
+  splits: dataset.Splits | None,
+) -> tasks.Data:
+  tokenizer = text.get_tokenizer(
+    model.pp['tokenizer_name'], vocabulary, model.pp['max_len']
+  )
+  text.check_vocabulary(tokenizer, model.vocab_size, vocabulary)
+
+  data = tasks.data(config, splits)
+  return dataclasses.replace(
+    data,
+    train_transform=captions.TrainPair(data.train_transform, tokenizer),
+    eval_transform=captions.EvalPair(resolved.image_size(config), tokenizer),
+  )
+
+
+def _pretrained_params(
+  config, model, shapes, image_shape, weights
+) -> dict[str, Any]:
+  image = config.model.image
+  return lit.initial_params(
+    model,
+    weights,
+    shapes,
+    path=config.pretrained,
+    grid=model_configs.patch_grid(
+      image_shape[:2], tuple(image.patches.size), image.get('resnet')
+    ),
+    seed=config.seed,
+  )
+
+
+def make_loss_fn(
+  model: nn.Module,
+  preprocess: Callable[[Array, Array], Array],
+  loss: str = 'softmax',
+  label_smoothing: float = 0.0,
+) -> update.LossFn:
+  """Returns `loss_fn(params, batch, key)`, the mean loss of a batch of pairs.
+
+  Each text is compared with each image of the whole batch, of all devices.
+  Arguments are those of `update.make_loss_fn`.
+  """
+
+  def loss_fn(params, batch, key):
+    augment_key, dropout_key = jax.random.split(key)
+    zimg, ztxt, out = model.apply(
+      {'params': params},
+      images=preprocess(augment_key, batch['image']),
+      tokens=batch['tokens'],
+      train=True,
+      rngs={'dropout': dropout_key},
+    )
+    logits = models.similarities(zimg, ztxt, out)
+    return jnp.mean(losses.contrastive(logits, loss, label_smoothing))
+
+  return loss_fn
+
+
+def train_step(
+  state: state_lib.TrainState, batch: update.Batch, key: Array, **how: Any
+) -> tuple[state_lib.TrainState, dict[str, Array]]:
+  """As `update.train_step`, with the temperature among the metrics."""
+  state, metrics = update.train_step(state, batch, key, **how)
+  return state, {**metrics, 'temperature': jnp.exp(state.params['t'][0])}
+
+
+def embed_step(
+  params: Any,
+  batch: update.Batch,
+  *,
+  model: nn.Module,
+  preprocess: Callable[[Array], Array],
+) -> tuple[dict[str, Array], dict[str, Array]]:
+  """Returns what there is of each pair of a batch, and the model's scalars."""
+  zimg, ztxt, out = model.apply(
+    {'params': params},
+    images=preprocess(batch['image']),
+    tokens=batch['tokens'],
+  )
+  rows = {'zimg': zimg, 'ztxt': ztxt}
+  return {**rows, 'tokens': batch['tokens'], 'mask': batch['mask']}, out
+
+
+def run_evaluation(
+  embed: Callable[..., tuple[dict[str, Array], dict[str, Array]]],
+  params: Any,
+  data: tasks.Data,
+  mesh: jax.sharding.Mesh,
+  batch_size: int,
+  loss: str,
+) -> dict[str, int | float]:
+  """Returns the metrics of `retrieval.retrieval`, all test images once."""
+  parts = []
+  for batch in tasks.eval_batches(data, mesh, batch_size):
+    rows, out = embed(params, batch)
+    parts.append(rows)
+  rows = {
+    name: np.concatenate([np.asarray(part[name]) for part in parts])
+    for name in parts[0]
+  }
+  rows = {name: x[rows['mask']] for name, x in rows.items()}
+  counts = evaluator.examples_and_skipped(data, len(rows['zimg']))
+  out = jax.tree.map(np.asarray, out)
+  metrics = retrieval.retrieval(
+    rows['zimg'], rows['ztxt'], rows['tokens'], out, loss
+  )
+  return {**metrics, **counts}

@@ -1,0 +1,174 @@
+"""Where metrics go besides `metrics.jsonl`: TensorBoard, Weights & Biases, MLflow.
+
+A run that was stopped goes on in the run of the service that it began, whose name is
+kept in the workdir.
+"""
+
+from collections.abc import Mapping, Sequence
+import importlib
+import os
+import pathlib
+import time
+from typing import Any, Protocol, runtime_checkable
+
+import flax.traverse_util
+from tensorboardX import event_file_writer
+from tensorboardX import summary
+from tensorboardX.proto import event_pb2
+
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.runtime import storage
+
+_RUNS = 'loggers.json'  # In the workdir: the run of each service.
+_MAX_PARAM = 500  # Characters of a setting that MLflow keeps.
+
+
+@runtime_checkable
+class Logger(Protocol):
+  """Writes numbers of a step."""
+
+  def write(self, step: int, values: Mapping[str, float]) -> None: ...
+
+  def flush(self) -> None: ...
+
+  def close(self) -> None: ...
+
+
+class TensorBoard:
+  """Files `events.out.tfevents.*`, written at once.
+
+  tensorboardX's own writer has a thread and a queue: on a full disk the one dies and
+  the other, when it is full, stops the run.
+  """
+
+  def __init__(self, folder: os.PathLike | str, first_step: int):
+    self._writer = event_file_writer.EventsWriter(
+      os.path.join(folder, 'events')
+    )
+    self.flush, self.close = self._writer.flush, self._writer.close
+    # Hides what a run that was killed has written of later steps.
+    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    self._add(first_step, session_log=start)
+
+  def write(self, step: int, values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+      self._add(step, summary=summary.scalar(name, value))
+    self.flush()
+
+  def _add(self, step: int, **what: Any) -> None:
+    event = event_pb2.Event(wall_time=time.time(), step=step, **what)
+    self._writer.write_event(event)
+
+
+class WandB:
+  """A run of Weights & Biases, whose own variables say where: WANDB_PROJECT, ..."""
+
+  def __init__(self, workdir: str, config: Mapping[str, Any]):
+    wandb = _import('wandb')
+    self._run = wandb.init(
+      name=pathlib.PurePath(workdir).name,
+      config=dict(config),
+      id=_run_of(workdir, 'wandb'),
+      resume='allow',
+    )
+    _remember(workdir, 'wandb', self._run.id)
+
+  def write(self, step: int, values: Mapping[str, float]) -> None:
+    self._run.log(dict(values), step=step)
+
+  def flush(self) -> None:
+    """Nothing to do: it writes in the background."""
+
+  def close(self) -> None:
+    self._run.finish()
+
+
+class MLflow:
+  """A run of MLflow, whose own variables say where: MLFLOW_TRACKING_URI, ..."""
+
+  def __init__(self, workdir: str, config: Mapping[str, Any]):
+    mlflow = _import('mlflow')
+    self._client = mlflow.MlflowClient()
+    name = os.environ.get('MLFLOW_EXPERIMENT_NAME', 'vit_jax')
+    experiment = mlflow.set_experiment(name)
+    self._id = _run_of(workdir, 'mlflow')
+    if self._id is None:
+      run = self._client.create_run(
+        experiment.experiment_id, run_name=pathlib.PurePath(workdir).name
+      )
+      self._id = run.info.run_id
+      flat = flax.traverse_util.flatten_dict(dict(config), sep='.')
+      for key, value in flat.items():
+        self._client.log_param(self._id, key, str(value)[:_MAX_PARAM])
+      _remember(workdir, 'mlflow', self._id)
+    else:
+      self._client.set_terminated(self._id, 'RUNNING')
+
+  def write(self, step: int, values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+      self._client.log_metric(self._id, name, value, step=step)
+
+  def flush(self) -> None:
+    """Nothing to do: each number is sent at once."""
+
+  def close(self) -> None:
+    self._client.set_terminated(self._id)
+
+
+_SERVICES = {'wandb': WandB, 'mlflow': MLflow}
+
+
+def make(
+  names: Sequence[str],
+  workdir: str,
+  folder: os.PathLike | str,
+  config: Mapping[str, Any],
+  first_step: int,
+) -> list[Logger]:
+  """Opens loggers.
+
+  Args:
+    names: 'tensorboard', 'wandb', 'mlflow'.
+    workdir: of the run.
+    folder: where files are written, which is another one if the workdir is an
+      address.
+    config: of the run.
+    first_step: from which on there will be numbers.
+
+  Raises:
+    errors.UserError: if a package is missing, or its service says no.
+  """
+  found: list[Logger] = []
+  for name in names:
+    if name == 'tensorboard':
+      found.append(TensorBoard(folder, first_step))
+      continue
+    try:
+      found.append(_SERVICES[name](workdir, config))
+    except errors.UserError:
+      raise
+    except Exception as e:  # Each service has its own.
+      reason = errors.first_line(e)
+      raise errors.UserError(
+        f'config.loggers has {name!r}, which cannot start: {reason}'
+      ) from e
+  return found
+
+
+def _import(name: str) -> Any:
+  try:
+    return importlib.import_module(name)
+  except ImportError as e:
+    raise errors.UserError(
+      f"config.loggers has {name!r}: pip install -e '.[{name}]'."
+    ) from e
+
+
+def _run_of(workdir: str, service: str) -> str | None:
+  return files.read_json(storage.as_path(workdir) / _RUNS).get(service)
+
+
+def _remember(workdir: str, service: str, run: str) -> None:
+  path = storage.as_path(workdir) / _RUNS
+  files.write_json({**files.read_json(path), service: run}, path)

@@ -1,0 +1,186 @@
+"""The training loop: steps, and what happens between them."""
+
+from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+from jaxtyping import Array
+import ml_collections
+import numpy as np
+
+from vit_jax.evaluation import evaluator
+from vit_jax.runtime import errors
+from vit_jax.runtime import hosts
+from vit_jax.runtime import preemption
+from vit_jax.training import metrics as metrics_lib
+from vit_jax.training import out_of_memory
+from vit_jax.training import profiler
+from vit_jax.training import stages as stages_lib
+from vit_jax.training import state as state_lib
+
+Metrics = dict[str, int | float]
+
+
+class Reports:
+  """Writes the metrics of training when they are there: one interval late.
+
+  Fetching those of the last step would let the device wait for the host.
+  """
+
+  def __init__(
+    self,
+    writer: metrics_lib.Writer,
+    progress: metrics_lib.Progress,
+    saver: state_lib.Saver,
+  ):
+    self._writer, self._progress, self._saver = writer, progress, saver
+    self._pending: tuple[int, dict[str, Any], Any, Metrics] | None = None
+
+  def add(self, step: int, metrics: dict[str, Any], lr: Any) -> None:
+    """Takes metrics that may not be computed yet; writes the last ones."""
+    speed = self._progress.speed()
+    self.flush()
+    self._pending = (step, metrics, lr, speed)
+
+  def flush(self) -> None:
+    """Writes what is left to write."""
+    if self._pending is None:
+      return
+    (step, metrics, lr, speed), self._pending = self._pending, None
+    values = {**self.check_finite(step, metrics), 'lr': float(lr)}
+    self._progress.show(values)
+    self._writer.write(step, {**values, **speed})
+
+  def check_finite(self, step: int, metrics: dict[str, Any]) -> Metrics:
+    """Fetches metrics; raises `errors.UserError` if one is not a number."""
+    values = {k: float(v) for k, v in metrics.items()}
+    if not np.all(np.isfinite(list(values.values()))):
+      raise errors.UserError(
+        f'Training diverged: at step {step} {values}. {self._saver.newest()}'
+        f' Try a lower config.base_lr, more config.warmup_steps or a smaller'
+        f' config.grad_norm_clip.'
+      )
+    return values
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+  """What the loop works with.
+
+  Attributes:
+    stages: of the run.
+    jit_step: stage to a function of a state, a batch and a key, which returns
+      the next state and metrics, and consumes the state.
+    eval_fn: parameters to metrics, `state.BEST_METRIC` among them.
+    batches: of the steps to come.
+    saver: of checkpoints.
+    writer: of metrics.
+    progress: bar and speed.
+    profile: of the steps to be profiled.
+  """
+
+  stages: Sequence[stages_lib.Stage]
+  jit_step: Callable[[stages_lib.Stage], stages_lib.Step]
+  eval_fn: Callable[[Any], Metrics]
+  batches: Iterator[dict[str, Array]]
+  saver: state_lib.Saver
+  writer: metrics_lib.Writer
+  progress: metrics_lib.Progress
+  profile: profiler.Profile
+
+
+def run(
+  config: ml_collections.ConfigDict, state: state_lib.TrainState, parts: Parts
+) -> tuple[state_lib.TrainState, Metrics | None]:
+  """Runs the remaining steps; returns the state and the last test metrics.
+
+  Raises:
+    errors.UserError: if the loss is not finite, or memory is short.
+    KeyboardInterrupt: after Ctrl-C, the state being saved.
+    SystemExit: 0, after SIGTERM, likewise.
+  """
+  reports = Reports(parts.writer, parts.progress, parts.saver)
+  key = jax.random.key(config.seed)
+  test_metrics, best = None, parts.saver.best()
+  due = functools.partial(_due, last=config.total_steps)
+  with (
+    out_of_memory.advice(config),
+    preemption.Preemption(int(state.step)) as preempted,
+    parts.saver,
+    parts.progress,
+    parts.profile,
+    hosts.noticing_losses(),  # The last: before `saver` waits for the others.
+  ):
+    previous, stage = None, None
+    # It comes while a batch is waited for, in training and evaluation.
+    with contextlib.suppress(preemption.StopRequestedError):
+      for step in range(int(state.step) + 1, config.total_steps + 1):
+        batch = next(parts.batches)
+        if enters := stage is None or step > stage.last:
+          stage, step_fn, state = _enter(parts, state, step)
+        parts.profile.before(step)
+        with jax.profiler.StepTraceAnnotation('train', step_num=step):
+          state, metrics = step_fn(state, batch, key)
+        # One step waits for another at most, so that batches do not pile up.
+        jax.block_until_ready(previous)
+        parts.progress.completed(step - 1)
+        if enters:  # The time until now was spent on compiling.
+          parts.progress.reset(step - 1)
+        previous = metrics
+        parts.profile.after(step, metrics)
+        if due(step, config.progress_every):
+          reports.add(step, metrics, stage.learning_rate(step))
+        stop = preempted.requested(step)
+        save = due(step, config.checkpoint_every)
+        new_metrics = None
+        # An evaluation could outlast the time that is left before a stop.
+        if due(step, config.eval_every) and not stop:
+          reports.flush()
+          test_metrics = new_metrics = _evaluate(parts, state)
+          accuracy = test_metrics[state_lib.BEST_METRIC]
+          save = save or (config.checkpoint_every > 0 and accuracy > best)
+          best = max(best, accuracy)
+        if save or stop:
+          reports.flush()
+          reports.check_finite(step, metrics)
+          _save(parts, state, new_metrics)
+        if stop:
+          preempted.stop(step)
+    reports.flush()
+    if preempted.received and previous:
+      reports.check_finite(int(state.step), previous)
+      _save(parts, state, None)
+  return state, test_metrics
+
+
+def _enter(
+  parts: Parts, state: state_lib.TrainState, step: int
+) -> tuple[stages_lib.Stage, stages_lib.Step, state_lib.TrainState]:
+  """Returns the stage that `step` belongs to, its jitted step and its state."""
+  stage = stages_lib.at(parts.stages, step)
+  if step == stage.before + 1 > 1:
+    state = stage.enter(state)
+  return stage, parts.jit_step(stage), state
+
+
+def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics:
+  """Returns the test metrics, which are written too."""
+  metrics = evaluator.of_state(parts.eval_fn, state)
+  parts.writer.write(int(state.step), metrics)
+  parts.progress.reset(int(state.step))
+  return metrics
+
+
+def _save(
+  parts: Parts, state: state_lib.TrainState, metrics: Metrics | None
+) -> None:
+  parts.writer.sync()
+  parts.saver.save(state, metrics)
+  parts.progress.reset(int(state.step))
+
+
+def _due(step: int, every: int, *, last: int) -> bool:
+  return every > 0 and (step % every == 0 or step == last)

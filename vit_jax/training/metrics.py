@@ -1,0 +1,193 @@
+"""Where numbers go: TensorBoard, `metrics.jsonl`, a progress bar and the log."""
+
+from collections.abc import Mapping, Sequence
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+from typing import Any
+
+from absl import logging
+import jax
+import tqdm
+
+from vit_jax.runtime import files
+from vit_jax.runtime import storage
+from vit_jax.training import loggers as loggers_lib
+
+JSONL = 'metrics.jsonl'
+
+
+Row = dict[str, int | float]
+
+
+def parse(content: bytes) -> list[Row]:
+  """Returns the lines of `metrics.jsonl`, but for those that are damaged.
+
+  The last line of a run that was killed may be cut.
+  """
+  rows = []
+  for line in content.splitlines():
+    try:
+      row = json.loads(line)
+      if {type(row['step']), *map(type, row.values())} <= {int, float}:
+        rows.append(row)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+      continue
+  return rows
+
+
+class Writer:
+  """Writes numbers of a step, on process 0 only."""
+
+  def __init__(
+    self,
+    workdir: os.PathLike | str,
+    first_step: int,
+    *,
+    loggers: Sequence[str] = ('tensorboard',),
+    config: Mapping[str, Any] | None = None,
+  ):
+    """Opens the files; lines of steps that will be run again are removed.
+
+    Args:
+      workdir: of the run.
+      first_step: that will be written.
+      loggers: see `loggers.make`.
+      config: of the run, which some of them show.
+
+    Raises:
+      errors.UserError: if a logger cannot start.
+    """
+    self._enabled = jax.process_index() == 0
+    if not self._enabled:
+      return
+    self._folder, self._address = storage.as_path(workdir), None
+    if storage.is_address(workdir):  # Where files cannot grow.
+      self._address = self._folder
+      self._folder = pathlib.Path(tempfile.mkdtemp())
+      if (self._address / JSONL).exists():
+        text = (self._address / JSONL).read_text(encoding='utf-8')
+        files.write_text(text, self._folder / JSONL)
+    self._path = self._folder / JSONL
+    self._drop_from(first_step)
+    self._loggers = loggers_lib.make(
+      loggers, os.fspath(workdir), self._folder, config or {}, first_step
+    )
+
+  def _drop_from(self, first_step: int) -> None:
+    if not self._path.exists():
+      return
+    lines = [
+      json.dumps(row) + '\n'
+      for row in parse(self._path.read_bytes())
+      if row['step'] < first_step
+    ]
+    files.write_text(''.join(lines), self._path)
+
+  def write(self, step: int, values: dict[str, float]) -> None:
+    """Writes one line and one point a curve.
+
+    A service that fails is left alone: training goes on without it.
+    """
+    if not self._enabled:
+      return
+    with open(self._path, 'a', encoding='utf-8') as f:
+      f.write(json.dumps({'step': step, **values}) + '\n')
+    for logger in list(self._loggers):
+      try:
+        logger.write(step, values)
+      except Exception as e:  # Each service has its own.
+        self._loggers.remove(logger)
+        logging.warning('%s failed: %s', type(logger).__name__, e)
+    text = ', '.join(f'{name}: {value:.5g}' for name, value in values.items())
+    with tqdm.tqdm.external_write_mode(sys.stderr):  # Not behind the bar.
+      logging.info('Step %d: %s', step, text)
+
+  def sync(self) -> None:
+    """Copies the files to the workdir, if that is an address."""
+    if self._enabled and self._address is not None:
+      for logger in self._loggers:
+        logger.flush()
+      storage.upload(self._folder, self._address)
+
+  def close(self) -> None:
+    """Writes what is still in memory."""
+    if not self._enabled:
+      return
+    for logger in self._loggers:
+      with contextlib.suppress(OSError):  # A full disk, of which others tell.
+        logger.close()
+    if self._address is not None:
+      storage.upload(self._folder, self._address)
+      shutil.rmtree(self._folder)
+
+
+class Progress:
+  """A progress bar with ETA on terminals, and the speed of training."""
+
+  def __init__(
+    self,
+    first_step: int,
+    total_steps: int,
+    batch_size: int,
+    flops_per_image: float,
+    peak_flops: float | None,
+  ):
+    self._bar = tqdm.tqdm(
+      total=total_steps,
+      initial=first_step,
+      unit='step',
+      disable=jax.process_index() > 0 or not sys.stderr.isatty(),
+    )
+    self._batch_size = batch_size
+    self._flops_per_image = flops_per_image
+    self._peak_flops = peak_flops
+    self._step = first_step
+    self.reset(first_step)
+
+  def __enter__(self) -> 'Progress':
+    return self
+
+  def __exit__(self, *unused_error) -> None:
+    self._bar.close()
+
+  def completed(self, step: int) -> None:
+    """Takes note that the devices have completed a step, and those before it."""
+    if step > self._step:
+      self._bar.update(step - self._step)
+      self._step, self._time = step, time.perf_counter()
+
+  def speed(self) -> dict[str, float]:
+    """Returns images/s since the last call, in all and per device, and MFU.
+
+    Only of completed steps, from the end of one to the end of another; nothing
+    if there are none since.
+    """
+    steps, seconds = self._step - self._start[0], self._time - self._start[1]
+    self._start = self._step, self._time
+    if not steps:
+      return {}
+    images = steps * self._batch_size / seconds
+    speed = {
+      'img_sec_train': images,
+      'img_sec_core_train': images / jax.device_count(),
+    }
+    if self._peak_flops:
+      flops = speed['img_sec_core_train'] * self._flops_per_image
+      speed['mfu'] = flops / self._peak_flops
+    return speed
+
+  def reset(self, step: int) -> None:
+    """Leaves the time until now, by which `step` is completed, out of `speed`."""
+    self.completed(step)
+    self._time = time.perf_counter()
+    self._start = self._step, self._time
+
+  def show(self, values: dict[str, float]) -> None:
+    """Shows values behind the bar."""
+    self._bar.set_postfix({k: f'{v:.4g}' for k, v in values.items()})

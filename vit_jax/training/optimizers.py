@@ -1,0 +1,247 @@
+"""Learning-rate schedules and optimizers, from optax."""
+
+from collections.abc import Callable, Sequence
+import functools
+import re
+from typing import Any
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from vit_jax.configs import choices
+from vit_jax.models import blocks
+from vit_jax.runtime import errors
+
+_LINEAR_END = 1e-5  # Of the official code.
+
+DECAY_TYPES = choices.CHOICES['decay_type']
+OPTIMIZERS = choices.CHOICES['optimizer']
+
+# Blocks of ViTs, hybrids and Mixers: each has one row of them.
+_BLOCK = re.compile(r'(?:Transformer/encoderblock|MixerBlock)_(\d+)/')
+_AFTER = re.compile(
+  r'(Transformer/encoder_norm|fc_norm|pre_head_layer_norm|pre_logits|head)/'
+)
+
+
+def create_learning_rate_schedule(
+  total_steps: int,
+  base: float,
+  decay_type: str,
+  warmup_steps: int,
+  linear_end: float = _LINEAR_END,
+  *,
+  timescale: int = 10_000,
+  cooldown_steps: int = 0,
+) -> optax.Schedule:
+  """Returns the schedule of the official code: linear warm-up, then decay.
+
+  Args:
+    total_steps: step at which the decay ends.
+    base: peak learning rate, reached at `warmup_steps`.
+    decay_type: 'cosine' to 0; 'linear' to `linear_end`; 'rsqrt', the reciprocal
+      square root of arXiv:2106.04560, Sec. 3.5; or 'constant'.
+    warmup_steps: steps of linear growth from 0; 0 for none.
+    linear_end: last learning rate of the linear decay.
+    timescale: steps after the warm-up until 'rsqrt' is at 0.71 of its peak.
+    cooldown_steps: last steps, over which all is scaled linearly down to 0.
+
+  Raises:
+    ValueError: if `decay_type` is unknown.
+  """
+  decay_steps = max(total_steps - warmup_steps, 1)
+  if decay_type == 'cosine':
+    decay = optax.cosine_decay_schedule(base, decay_steps)
+  elif decay_type == 'linear':
+    decay = optax.linear_schedule(base, linear_end, decay_steps)
+  elif decay_type == 'rsqrt':
+    decay = lambda step: base * (1 + jnp.maximum(step, 0) / timescale) ** -0.5
+  elif decay_type == 'constant':
+    decay = optax.constant_schedule(base)
+  else:
+    raise ValueError(f'decay_type is {decay_type!r}, not one of {DECAY_TYPES}.')
+  schedule = decay
+  if warmup_steps:
+    warmup = optax.linear_schedule(0.0, base, warmup_steps)
+    schedule = optax.join_schedules([warmup, decay], [warmup_steps])
+  if not cooldown_steps:
+    return schedule
+  left = lambda step: (total_steps - step) / cooldown_steps
+  return lambda step: schedule(step) * jnp.clip(left(step), 0, 1)
+
+
+def decay_mask(params: Any) -> Any:
+  """Marks the kernels: no bias, norm, class token or position embedding."""
+  return flax.traverse_util.path_aware_map(
+    lambda path, _: path[-1] == 'kernel', params
+  )
+
+
+def layer_scales(params: Any, decay: float) -> Any:
+  """Returns what the learning rate of each parameter is multiplied with.
+
+  Layer-wise decay (arXiv:2106.08254, Sec. 2.4): 1 for what comes after the last
+  block, `decay` for that block, and once more for each block before it, the
+  embeddings coming before the first.
+
+  Args:
+    params: tree of all arrays of a ViT, hybrid or Mixer, the frozen ones too:
+      they tell how deep the model is.
+    decay: in (0, 1].
+
+  Returns:
+    A tree like it: numbers, or for stacked blocks arrays [depth, 1, ...].
+
+  Raises:
+    errors.UserError: if there are no blocks, or those of two towers.
+  """
+  flat = flax.traverse_util.flatten_dict(params, sep='/')
+  names = {name: blocks.official_names(name, x) for name, x in flat.items()}
+  matches = [_BLOCK.match(n) for group in names.values() for n in group]
+  indices = [int(match[1]) for match in matches if match]
+  if not indices:
+    raise errors.UserError(
+      f'config.layer_decay is {decay}, must be 1 here: only ViTs, hybrids and'
+      f' Mixers have one row of blocks along which the rate can decay.'
+    )
+  depth = max(indices) + 1
+
+  def scale(name: str) -> float:
+    if match := _BLOCK.match(name):
+      return decay ** (depth - int(match[1]))
+    return 1.0 if _AFTER.match(name) else decay ** (depth + 1)
+
+  def scales(name: str, x: Any) -> Any:
+    if names[name] == [name]:
+      return scale(name)
+    of_blocks = np.array([scale(n) for n in names[name]], np.float32)
+    return of_blocks.reshape(-1, *[1] * (len(x.shape) - 1))
+
+  scaled = {name: scales(name, x) for name, x in flat.items()}
+  return flax.traverse_util.unflatten_dict(scaled, sep='/')
+
+
+def _scale_by_layer(scales: Any) -> optax.GradientTransformation:
+  flat = flax.traverse_util.flatten_dict(scales)
+  return optax.stateless(
+    lambda updates, _: flax.traverse_util.path_aware_map(
+      lambda path, u: u * flat[path], updates
+    )
+  )
+
+
+def _by_block(tx: optax.GradientTransformation) -> optax.GradientTransformation:
+  """Shows a transformation one block at a time where blocks are stacked.
+
+  So what it does to a parameter, by its norm or its rows and columns, is the
+  same with `scan_layers`, and so is the tree of its state. Parameters may not
+  depend on each other in it: `jax.vmap` fails then.
+  """
+
+  def over_depth(function: Callable[..., Any], trees: Any, like: Any) -> Any:
+    axes = blocks.depth_axes(trees)
+    if not jax.tree.leaves(axes):
+      return function(*trees)
+    return jax.vmap(function, axes, blocks.depth_axes(like))(*trees)
+
+  def init(params: Any) -> Any:
+    return over_depth(tx.init, (params,), jax.eval_shape(tx.init, params))
+
+  def update(updates: Any, state: Any, params: Any = None) -> Any:
+    trees = (updates, state, params)
+    return over_depth(tx.update, trees, (updates, state))
+
+  return optax.GradientTransformation(init, update)
+
+
+def create_optimizer(
+  learning_rate: optax.Schedule,
+  *,
+  optimizer: str = 'sgd',
+  momentum: float = 0.9,
+  beta2: float = 0.999,
+  optim_dtype: str = 'bfloat16',
+  grad_norm_clip: float = 1.0,
+  weight_decay: float = 0.0,
+  weight_decay_on: str = 'kernels',
+  layer_scales: Any = None,
+  sam_rho: float = 0.0,
+) -> optax.GradientTransformation:
+  """Returns clipping by global norm, then an optimizer.
+
+  Args:
+    learning_rate: step to learning rate.
+    optimizer: 'sgd' (decay added to the gradient); 'adamw', 'lamb' and
+      'adafactor' (decay decoupled, times the learning rate).
+    momentum: of SGD and Adafactor; beta1 of AdamW and LAMB.
+    beta2: of AdamW and LAMB; what that of Adafactor grows to.
+    optim_dtype: of the momentum, 'bfloat16' or 'float32'.
+    grad_norm_clip: largest global norm of the gradient; 0 for no limit.
+    weight_decay: 0 for none.
+    weight_decay_on: 'kernels' or 'all'.
+    layer_scales: of `layer_scales`, to multiply the learning rate with; None
+      for the same rate everywhere.
+    sam_rho: radius of Sharpness-Aware Minimisation (arXiv:2010.01412), which
+      computes a second gradient, there; 0 for none. `update` then needs the
+      argument `grad_fn`: parameters to gradient.
+
+  Raises:
+    ValueError: if `optimizer` is unknown.
+  """
+  if optimizer not in OPTIMIZERS:
+    raise ValueError(f'optimizer is {optimizer!r}, not one of {OPTIMIZERS}.')
+  clip = [optax.clip_by_global_norm(grad_norm_clip)] if grad_norm_clip else []
+  mask = decay_mask if weight_decay_on == 'kernels' else None
+  decay = [optax.add_decayed_weights(weight_decay, mask)]
+  if not weight_decay:
+    decay = []
+  by_layer = [_scale_by_layer(layer_scales)] if layer_scales else []
+  directions = _directions(optimizer, momentum, beta2, optim_dtype, decay)
+  tx = optax.chain(
+    *clip,
+    *(_by_block(direction) for direction in directions),
+    *by_layer,
+    optax.scale_by_learning_rate(learning_rate),
+  )
+  if not sam_rho:
+    return tx
+  ascent = optax.chain(optax.contrib.normalize(), optax.sgd(sam_rho))
+  return optax.contrib.sam(tx, ascent, opaque_mode=True)
+
+
+def _directions(
+  optimizer: str,
+  momentum: float,
+  beta2: float,
+  dtype: str,
+  decay: Sequence[optax.GradientTransformation],
+) -> list[optax.GradientTransformation]:
+  """Returns what makes steps of gradients, but for the learning rate.
+
+  Adafactor is that of arXiv:2106.04560, Sec. 3.4, as big_vision has it: with
+  momentum, with a largest `beta2`, without scaling by the size of the parameter
+  and without clipping of the update.
+  """
+  if optimizer == 'sgd':
+    return [*decay, optax.trace(momentum, accumulator_dtype=dtype)]
+  if optimizer == 'adafactor':
+    return [
+      optax.scale_by_factored_rms(
+        min_dim_size_to_factor=32,
+        decay_rate_fn=functools.partial(_growing_beta2, largest=beta2),
+      ),
+      optax.ema(momentum, debias=False, accumulator_dtype=dtype),
+      *decay,
+    ]
+  adam = optax.scale_by_adam(momentum, beta2, mu_dtype=jnp.dtype(dtype))
+  if optimizer == 'lamb':
+    return [adam, *decay, optax.scale_by_trust_ratio()]
+  return [adam, *decay]
+
+
+def _growing_beta2(step: Any, exponent: float, *, largest: float) -> Any:
+  """Returns that of Adafactor (arXiv:1804.04235, Sec. 7.2), up to `largest`."""
+  return jnp.minimum(1.0 - (step + 1.0) ** -exponent, largest)

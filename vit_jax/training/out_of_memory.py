@@ -1,0 +1,80 @@
+"""Running out of memory: one line that says which setting to change, and how."""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+
+import jax
+import ml_collections
+
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+
+# Values of config.remat: less memory and more to compute from left to right.
+REMAT = ('', 'dots_saveable', 'dots_with_no_batch_dims_saveable', 'full')
+
+
+def is_out_of_memory(error: Exception) -> bool:
+  """Whether a compiler or a device has run out of memory."""
+  return isinstance(
+    error, jax.errors.JaxRuntimeError
+  ) and 'RESOURCE_EXHAUSTED' in str(error)
+
+
+@contextlib.contextmanager
+def advice(config: ml_collections.ConfigDict) -> Iterator[None]:
+  """Turns running out of memory within it into advice.
+
+  Raises:
+    errors.UserError: with what to set instead.
+  """
+  try:
+    yield
+  except jax.errors.JaxRuntimeError as e:
+    if not is_out_of_memory(e):
+      raise
+    mesh = sharding.make_mesh(**config.mesh)
+    settings = smaller(config, mesh.shape, jax.default_backend())
+    options = [f'config.{setting}' for setting in settings]
+    options.append(f'a smaller config.pp.crop than {config.pp.crop}')
+    reason = errors.first_line(e).removeprefix('RESOURCE_EXHAUSTED: ')
+    raise errors.UserError(
+      f'Out of memory with a batch of {config.batch} in {config.accum_steps}'
+      f' parts on {mesh.size} devices ({reason[:200]}). Try'
+      f' {" or ".join(options)}; if it was an evaluation, a smaller'
+      f' config.batch_eval. What fits, python -m vit_jax.plan with the same'
+      f' --config says.'
+    ) from e
+
+
+def smaller(
+  config: ml_collections.ConfigDict, axes: Mapping[str, int], platform: str
+) -> list[str]:
+  """Returns settings that take less memory, what costs least first.
+
+  Args:
+    config: settings that take too much.
+    axes: devices along each axis of the mesh.
+    platform: 'cpu', 'gpu' or 'tpu'.
+
+  Returns:
+    Like 'accum_steps=16', the smallest change each.
+  """
+  parts, found = axes['data'] * axes['fsdp'], []
+  if config.dtype == 'float32' and platform != 'cpu':
+    found.append('dtype=bfloat16')
+  if 'text_model' not in (config.model or {}):  # They have neither.
+    images = config.batch // parts
+    steps = range(config.accum_steps + 1, images + 1)
+    if more := [n for n in steps if images % n == 0]:
+      found.append(f'accum_steps={more[0]}')
+    if config.remat != REMAT[-1]:
+      found.append(f'remat={REMAT[-1]}')
+  fsdp = range(axes['fsdp'] + 1, parts + 1)
+  if more := [n for n in fsdp if parts % n == 0]:
+    data = parts // more[0]
+    also = f' config.mesh.data={data}' if config.mesh.data != -1 else ''
+    found.append(f'mesh.fsdp={more[0]}{also}')
+  step = parts * config.accum_steps
+  if (batch := config.batch // 2 // step * step) > 0:
+    found.append(f'batch={batch}')
+  return found

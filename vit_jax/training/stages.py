@@ -1,0 +1,162 @@
+"""The stages of a run: what is trained in each, at which learning rate."""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+import ml_collections
+import optax
+
+from vit_jax import models
+from vit_jax.configs import durations
+from vit_jax.training import freeze as freeze_lib
+from vit_jax.training import optimizers
+from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
+from vit_jax.training import update
+
+Step = Callable[..., tuple[state_lib.TrainState, dict[str, Array]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+  """Steps with one optimizer.
+
+  Attributes:
+    before: steps of the run before this stage.
+    last: its last step, counted from the start of the run.
+    like: shapes, dtypes and shardings of the state in it.
+    step: as `update.train_step`, with a state, a batch and a key left to give.
+    tx: the optimizer, of the parameters that are not frozen.
+    schedule: learning rate, by step of the stage.
+    freeze: patterns of what is frozen.
+  """
+
+  before: int
+  last: int
+  like: state_lib.TrainState
+  step: Step
+  tx: optax.GradientTransformation
+  schedule: optax.Schedule
+  freeze: tuple[str, ...]
+
+  def learning_rate(self, step: int) -> Any:
+    """Returns the rate that a step of the run, from 1 on, is taken with.
+
+    The log has this rate. The official code logs the rate of the next step.
+    """
+    return self.schedule(step - 1 - self.before)
+
+  def enter(self, state: state_lib.TrainState) -> state_lib.TrainState:
+    """Returns a state with the optimizer's at the start of this stage."""
+    shardings = jax.tree.map(lambda x: x.sharding, self.like.opt_state)
+    init = jax.jit(self.tx.init, out_shardings=shardings)
+    trained, _ = freeze_lib.split(state.params, self.freeze)
+    return state.replace(opt_state=init(trained))
+
+  def new_state(self, params: dict[str, Any]) -> state_lib.TrainState:
+    """Returns the state of step 0, placed on the devices as `like` is."""
+    shardings = jax.tree.map(lambda x: x.sharding, self.like)
+    params = jax.device_put(params, shardings.params)
+    # A step consumes its state: no array may be in it twice.
+    ema = jax.tree.map(jnp.copy, params) if self.like.ema else ()
+    step = jax.device_put(jnp.zeros((), jnp.int32), shardings.step)
+    return self.enter(state_lib.TrainState(step, params, (), ema))
+
+
+def make(
+  config: ml_collections.ConfigDict,
+  model: nn.Module,
+  loss_fn: update.LossFn,
+  image_shape: tuple[int, int, int],
+  mesh: jax.sharding.Mesh,
+  *,
+  train_step: Step = update.train_step,
+  locked: Sequence[str] = (),
+) -> list[Stage]:
+  """Returns the stages of a config, one if it has none.
+
+  Args:
+    config: settings, with durations in steps.
+    model: the module.
+    loss_fn: of `train_step`.
+    image_shape: [H, W, C] of the input.
+    mesh: of the devices.
+    train_step: `update.train_step` or what calls it.
+    locked: patterns of what is frozen in all stages.
+
+  Raises:
+    errors.UserError: if a setting of a stage cannot be.
+  """
+  stages, before = [], 0
+  params = models.abstract_params(model, image_shape)
+  for stage in durations.split(config):
+    tx, schedule = optimizer(stage, params)
+    freeze = (*locked, *stage.freeze)
+    stages.append(
+      Stage(
+        before=before,
+        last=before + stage.total_steps,
+        like=tasks.abstract_state(
+          params, tx, mesh, freeze, has_ema=config.ema_decay > 0
+        ),
+        step=functools.partial(
+          train_step,
+          loss_fn=loss_fn,
+          tx=tx,
+          accum_steps=config.accum_steps,
+          freeze=freeze,
+          ema_decay=config.ema_decay,
+        ),
+        tx=tx,
+        schedule=schedule,
+        freeze=freeze,
+      )
+    )
+    before += stage.total_steps
+  return stages
+
+
+def optimizer(
+  config: ml_collections.ConfigDict, params: dict[str, Any]
+) -> tuple[optax.GradientTransformation, optax.Schedule]:
+  """Returns the optimizer of a config and its learning rate by step.
+
+  Args:
+    config: settings.
+    params: shapes of all parameters, of the frozen ones too.
+  """
+  schedule = optimizers.create_learning_rate_schedule(
+    config.total_steps,
+    config.base_lr,
+    config.decay_type,
+    config.warmup_steps,
+    timescale=config.timescale,
+    cooldown_steps=config.cooldown_steps,
+  )
+  scales = None
+  if config.layer_decay != 1:
+    scales = optimizers.layer_scales(params, config.layer_decay)
+  tx = optimizers.create_optimizer(
+    schedule,
+    optimizer=config.optimizer,
+    momentum=config.momentum,
+    beta2=config.beta2,
+    optim_dtype=config.optim_dtype,
+    grad_norm_clip=config.grad_norm_clip,
+    weight_decay=config.weight_decay,
+    weight_decay_on=config.weight_decay_on,
+    layer_scales=scales,
+    sam_rho=config.sam_rho,
+  )
+  return tx, schedule
+
+
+def at(stages: Sequence[Stage], step: int) -> Stage:
+  """Returns the stage of which the state after a step is."""
+  return next((s for s in stages if step <= s.last), stages[-1])

@@ -1,0 +1,131 @@
+"""What a run checks, logs and writes before its first step."""
+
+from collections.abc import Sequence
+import json
+from typing import Any
+
+from absl import logging
+import flax.linen as nn
+import jax
+import ml_collections
+import numpy as np
+import optax
+
+from vit_jax import models
+from vit_jax.configs import durations
+from vit_jax.models import flops
+from vit_jax.runtime import environment
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.runtime import sharding
+from vit_jax.runtime import storage
+from vit_jax.training import stages as stages_lib
+from vit_jax.training import tasks
+from vit_jax.training import workdir as workdir_lib
+from vit_jax.weights import artifact
+from vit_jax.weights import record as weights_lib
+
+
+def check_batches(
+  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
+) -> None:
+  """Refuses batches that cannot be split, of the first evaluation too."""
+  for batch_size in (config.batch // config.accum_steps, config.batch_eval):
+    sharding.data_shard(mesh, batch_size)
+
+
+def check_steps(
+  config: ml_collections.ConfigDict, saved: int | None, workdir: str
+) -> None:
+  """Refuses fewer steps than are done already, or than lie before a trace.
+
+  Args:
+    config: settings, durations in steps.
+    saved: step of the newest checkpoint; None at the start.
+    workdir: of the run.
+
+  Raises:
+    errors.UserError: with both numbers.
+  """
+  if saved is not None and saved > config.total_steps:
+    epochs = ''
+    if config.total_epochs is not None and not config.stages:
+      epochs = f' (config.total_epochs={config.total_epochs:g})'
+    raise errors.UserError(
+      f'{workdir} has a checkpoint of step {saved}, but config.total_steps is'
+      f' {config.total_steps}{epochs}: a run cannot go back. Give it {saved}'
+      f' steps or more, or another --workdir.'
+    )
+  if config.profile_steps and config.profile_steps[0] > config.total_steps:
+    raise errors.UserError(
+      f'config.profile_steps is {config.profile_steps}, but config.total_steps is'
+      f' {config.total_steps}: no step would be traced.'
+    )
+
+
+def warn_of_low_peaks(
+  config: ml_collections.ConfigDict, schedules: Sequence[optax.Schedule]
+) -> None:
+  """Warns of stages whose learning rate, by step, never reaches `base_lr`.
+
+  They are not refused: a run of few steps with the warm-up of a long one is the
+  usual way to try something out.
+  """
+  settings = durations.split(config)
+  pairs = zip(settings, schedules, strict=True)
+  for number, (one, schedule) in enumerate(pairs, start=1):
+    warmup, cooldown = one.warmup_steps, one.cooldown_steps
+    if warmup < one.total_steps and warmup + cooldown <= one.total_steps:
+      continue
+    logging.warning(
+      '%swarmup_steps %d and cooldown_steps %d do not fit into %d steps: the'
+      ' learning rate reaches %.2g at most, not base_lr, %.2g.',
+      f'Stage {number}: ' if config.stages else '',
+      warmup,
+      cooldown,
+      one.total_steps,
+      np.max(jax.vmap(schedule)(np.arange(one.total_steps))),
+      one.base_lr,
+    )
+
+
+def plain(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns settings as JSON has them."""
+  return json.loads(config.to_json_best_effort())
+
+
+def describe(
+  config: ml_collections.ConfigDict,
+  model: nn.Module,
+  stages: Sequence[stages_lib.Stage],
+  data: tasks.Data,
+  workdir: str,
+  first_step: int,
+  vocabulary: str | None,
+) -> None:
+  """Logs the model; writes what the workdir says of it, on process 0."""
+  if jax.process_index():
+    return
+  cost = flops.forward_flops(model, data.image_shape)
+  logging.info(
+    '%s\nForward pass: %.4g GFLOP an image.',
+    models.parameter_table(stages[0].like.params),
+    cost / 1e9,
+  )
+  path = storage.as_path(workdir) / 'config.json'
+  files.write_json(environment.describe(), path.with_name(environment.FILE))
+  before, now = files.read_json(path), plain(config)
+  if first_step and before != now:
+    logging.warning(
+      'The config differs from that of the run so far: %s.',
+      ', '.join(workdir_lib.changed(before, now)),
+    )
+  if first_step >= config.total_steps:
+    logging.warning('The run has ended: of %d steps none is left.', first_step)
+  warn_of_low_peaks(config, [stage.schedule for stage in stages])
+  files.write_json(now, path)
+  files.write_lines(data.class_names, path.with_name(artifact.LABELS))
+  if vocabulary:  # So that the workdir can be read as weights.
+    name = weights_lib.vocabulary_name(config.model)
+    content = storage.local_path(vocabulary).read_bytes()
+    storage.write_bytes(content, path.with_name(name))

@@ -1,0 +1,235 @@
+"""The state of a training run, and its checkpoints in the workdir."""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import textwrap
+from typing import Any
+
+from absl import logging
+from etils import epath
+from flax import struct
+import jax
+import orbax.checkpoint as ocp
+
+from vit_jax.runtime import errors
+from vit_jax.runtime import storage
+
+_policies = ocp.checkpoint_managers
+
+BEST_METRIC = 'accuracy_test'
+
+_TEMPORARY = '.orbax-checkpoint-tmp'  # Ends the name of what is not whole.
+_WHOLE = 'commit_success.txt'
+_FULL = 'No space left on device'
+
+
+@struct.dataclass
+class TrainState:
+  """What a step changes, and all that it changes; a tree of arrays."""
+
+  step: Any
+  params: Any
+  opt_state: Any
+  ema: Any = ()  # Moving average of the parameters, where there is one.
+
+
+def _not_whole(directory: epath.Path) -> list[epath.Path]:
+  """Returns the checkpoints that were not written to their end."""
+  if not storage.is_address(directory):
+    return list(directory.glob(f'*{_TEMPORARY}'))
+  # A bucket cannot rename: there a file says that a checkpoint is whole.
+  if not directory.exists():
+    return []
+  steps = [path for path in directory.iterdir() if path.name.isdigit()]
+  return [path for path in steps if not (path / _WHOLE).exists()]
+
+
+def _differences(
+  folder: epath.Path, like: TrainState, *, is_part: bool
+) -> list[str]:
+  """Returns a row for each array that a checkpoint has otherwise, or lacks.
+
+  Args:
+    folder: of the checkpoint.
+    like: what is wanted.
+    is_part: whether trees that are not wanted, as the optimizer's, may be there.
+  """
+  try:
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+      saved = checkpointer.metadata(folder)
+  except (ValueError, TypeError, KeyError, OSError):
+    return []  # It is damaged.
+  have, want = _shapes(getattr(saved, 'item_metadata', saved)), _shapes(like)
+  if not have:
+    return []  # Likewise.
+  if is_part:
+    trees = {name.split('/')[0] for name in want}
+    have = {k: v for k, v in have.items() if k.split('/')[0] in trees}
+  return [
+    f'  {name}: {have.get(name, "none")} in the checkpoint,'
+    f' {want.get(name, "none")} by this config'
+    for name in sorted(have.keys() | want.keys())
+    if have.get(name) != want.get(name)
+  ]
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+  """Returns the shapes of arrays by names such as 'params/head/bias'."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='/'): tuple(x.shape)
+    for path, x in leaves
+    if hasattr(x, 'shape')
+  }
+
+
+class Saver:
+  """Saves in the background; keeps the newest checkpoints and the best one.
+
+  A checkpoint appears under its own name only when it is whole.
+  """
+
+  def __init__(
+    self, workdir: os.PathLike | str, keep: int = 2, *, read_only: bool = False
+  ):
+    """Opens `workdir/checkpoints`; read-only beside a run that writes."""
+    metric = lambda metrics: metrics[BEST_METRIC]
+    keep_best = _policies.BestN(
+      get_metric_fn=metric,
+      n=1,
+      keep_checkpoints_without_metrics=False,
+    )
+    directory = epath.Path(workdir) / 'checkpoints'
+    if not storage.is_address(directory):
+      directory = directory.resolve()  # Orbax wants it absolute.
+    self._directory = directory
+    if not read_only and jax.process_index() == 0:
+      # What a kill left. Orbax would do it in a thread that outlives errors.
+      for path in _not_whole(self._directory):
+        path.rmtree()
+    self._manager = ocp.CheckpointManager(
+      self._directory,
+      options=ocp.CheckpointManagerOptions(
+        best_fn=metric,  # Without it orbax does not write the metrics.
+        preservation_policy=_policies.AnyPreservationPolicy(
+          [_policies.LatestN(keep), keep_best]
+        ),
+        read_only=read_only,
+      ),
+    )
+
+  @property
+  def latest_step(self) -> int | None:
+    """The step of the newest checkpoint; None if there is none."""
+    return self._manager.latest_step()
+
+  def newest(self) -> str:
+    """Returns a sentence about the newest checkpoint."""
+    if self.latest_step is None:
+      return 'There is no whole checkpoint yet.'
+    return f'The newest whole checkpoint is of step {self.latest_step}.'
+
+  def best(self) -> float:
+    """Returns the best accuracy among the checkpoints; -1 if none has one."""
+    known = [self._manager.metrics(s) for s in self._manager.all_steps()]
+    return max([m[BEST_METRIC] for m in known if m], default=-1.0)
+
+  def save(
+    self, state: TrainState, metrics: dict[str, float] | None = None
+  ) -> None:
+    """Starts to save; returns as soon as the state may change again."""
+    step = int(state.step)
+    if step == self.latest_step:
+      return
+    with self._saving():
+      self._manager.save(
+        step, args=ocp.args.StandardSave(state), metrics=metrics, force=True
+      )
+
+  @contextlib.contextmanager
+  def _saving(self) -> Iterator[None]:
+    """Says why a checkpoint, this one or the last, cannot be written."""
+    try:
+      yield
+    except (OSError, ValueError) as e:
+      text = errors.first_line(e)
+      reason = _FULL if _FULL in str(e) else text
+      raise errors.UserError(
+        f'A checkpoint cannot be written to {self._directory}: {reason}.'
+        f' {self.newest()} Make room, and the same command goes on.'
+      ) from e
+
+  def restore(self, like: TrainState) -> TrainState:
+    """Returns the newest checkpoint.
+
+    Args:
+      like: shapes, dtypes and shardings wanted, as `jax.ShapeDtypeStruct`.
+
+    Raises:
+      errors.UserError: if it was made with other settings, or is damaged.
+    """
+    with self._explaining(like):
+      return self._manager.restore(
+        self.latest_step, args=ocp.args.StandardRestore(like)
+      )
+
+  def restore_for_evaluation(self, like: TrainState) -> TrainState:
+    """Returns the newest checkpoint without the state of the optimizer.
+
+    Args:
+      like: as `restore` wants it, with an empty `opt_state`.
+
+    Raises:
+      errors.UserError: as `restore` does.
+    """
+    item = {'step': like.step, 'params': like.params, 'ema': like.ema}
+    item = {name: tree for name, tree in item.items() if jax.tree.leaves(tree)}
+    how = ocp.args.PyTreeRestore(
+      item=item,
+      restore_args=ocp.checkpoint_utils.construct_restore_args(item),
+      partial_restore=True,
+    )
+    folder = self._directory / str(self.latest_step) / 'default'
+    with (
+      self._explaining(like, is_part=True),
+      ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer,
+    ):
+      return like.replace(**checkpointer.restore(folder, args=how))
+
+  @contextlib.contextmanager
+  def _explaining(
+    self, like: TrainState, *, is_part: bool = False
+  ) -> Iterator[None]:
+    """Says which arrays of a checkpoint differ, or that it is damaged."""
+    step = self.latest_step
+    try:
+      yield
+    except (ValueError, TypeError, KeyError, OSError) as e:
+      path = self._directory / str(step)
+      rows = _differences(path / 'default', like, is_part=is_part)
+      if rows:
+        raise errors.UserError(
+          f'{path} does not fit this config. Arrays that differ: {len(rows)}.\n'
+          + '\n'.join(rows[:5])
+          + '\nUse the config it was made with, or another --workdir.'
+        ) from e
+      older = [s for s in self._manager.all_steps() if s < step]
+      hint = f' go on from step {max(older)}' if older else ' start again'
+      raise errors.UserError(
+        f'{path} cannot be read: {textwrap.shorten(errors.first_line(e), 200)}'
+        f' If it is damaged, delete it to{hint}.'
+      ) from e
+    logging.info('Restored step %d from %s.', step, self._directory)
+
+  def __enter__(self) -> 'Saver':
+    return self
+
+  def __exit__(self, *unused_error) -> None:
+    self.close()
+
+  def close(self) -> None:
+    """Waits until all is saved."""
+    with self._saving():
+      self._manager.wait_until_finished()
+      self._manager.close()

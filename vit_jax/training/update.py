@@ -1,0 +1,128 @@
+"""One update of the parameters, pure, the same for every model."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+import optax
+
+from vit_jax.training import freeze as freeze_lib
+from vit_jax.training import losses
+from vit_jax.training import state as state_lib
+
+Batch = dict[str, Array]
+LossFn = Callable[[Any, Batch, Key[Array, '']], Float[Array, '']]
+
+
+def make_loss_fn(
+  model: nn.Module,
+  preprocess: Callable[[Array, Array], Array],
+  loss: str = 'softmax',
+  label_smoothing: float = 0.0,
+  mix: Callable[[Array, Array, Array], tuple[Array, Array]] | None = None,
+) -> LossFn:
+  """Returns `loss_fn(params, batch, key)`, the mean loss of a batch.
+
+  Args:
+    model: the module.
+    preprocess: `(key, images)` to float32 images in [-1, 1].
+    loss: name in `losses.LOSSES`.
+    label_smoothing: part of the target that all classes share.
+    mix: `(key, images, labels)` to mixed images and the shares of classes.
+  """
+
+  def loss_fn(params, batch, key):
+    augment_key, dropout_key = jax.random.split(key)
+    images, labels = preprocess(augment_key, batch['image']), batch['label']
+    if mix:  # By a third key, so that the others are what they are without.
+      images, labels = mix(jax.random.fold_in(key, 2), images, labels)
+    logits = model.apply(
+      {'params': params}, images, train=True, rngs={'dropout': dropout_key}
+    )
+    values = losses.LOSSES[loss](logits, labels, label_smoothing)
+    return jnp.mean(values)
+
+  return loss_fn
+
+
+def accumulate_gradient(
+  loss_fn: LossFn, params: Any, batch: Batch, key: Array, accum_steps: int
+) -> tuple[Array, Any]:
+  """Returns the mean loss and gradient, computed in `accum_steps` parts."""
+  grad_fn = jax.value_and_grad(loss_fn)
+  if accum_steps == 1:
+    return grad_fn(params, batch, key)
+
+  def split(x: Array) -> Array:
+    # Strided parts: each has rows of every device, so that nothing moves.
+    return x.reshape(-1, accum_steps, *x.shape[1:]).swapaxes(0, 1)
+
+  def body(total, part):
+    index, micro_batch = part
+    value = grad_fn(params, micro_batch, jax.random.fold_in(key, index))
+    return jax.tree.map(jnp.add, total, value), None
+
+  zeros = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+  parts = (jnp.arange(accum_steps), jax.tree.map(split, batch))
+  total, _ = jax.lax.scan(body, zeros, parts)
+  return jax.tree.map(lambda x: x / accum_steps, total)
+
+
+def train_step(
+  state: state_lib.TrainState,
+  batch: Batch,
+  key: Array,
+  *,
+  loss_fn: LossFn,
+  tx: optax.GradientTransformation,
+  accum_steps: int = 1,
+  freeze: Sequence[str] = (),
+  ema_decay: float = 0.0,
+) -> tuple[state_lib.TrainState, dict[str, Array]]:
+  """One update; returns the new state and metrics of this step.
+
+  Args:
+    state: with the optimizer state of the parameters that are not frozen.
+    batch: what `loss_fn` wants.
+    key: of the run.
+    loss_fn: of `make_loss_fn`.
+    tx: of `optim.create_optimizer`.
+    accum_steps: parts in which the gradient is computed.
+    freeze: patterns of `freeze.split`.
+    ema_decay: of the moving average of the parameters, if the state has one.
+  """
+  # The key depends on the step alone, so a resumed run repeats exactly.
+  step_key = jax.random.fold_in(key, state.step)
+  params, frozen = freeze_lib.split(state.params, freeze)
+
+  def loss_and_grads(params: Any) -> tuple[Array, Any]:
+    return accumulate_gradient(
+      lambda params, *args: loss_fn(freeze_lib.join(params, frozen), *args),
+      params,
+      batch,
+      step_key,
+      accum_steps,
+    )
+
+  loss, grads = loss_and_grads(params)
+  updates, opt_state = optax.with_extra_args_support(tx).update(
+    grads,
+    state.opt_state,
+    params,
+    grad_fn=lambda params, _: loss_and_grads(params)[1],  # Of SAM.
+  )
+  params = freeze_lib.join(optax.apply_updates(params, updates), frozen)
+  metrics = {'train_loss': loss, 'grad_norm': optax.tree.norm(grads)}
+  ema = _moving_average(state.ema, params, ema_decay, state.step)
+  return state_lib.TrainState(state.step + 1, params, opt_state, ema), metrics
+
+
+def _moving_average(ema: Any, params: Any, decay: float, step: Array) -> Any:
+  if not ema:
+    return ema
+  # The first steps are forgotten sooner, as in TensorFlow and timm.
+  decay = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
+  return jax.tree.map(lambda e, p: e + (1 - decay) * (p - e), ema, params)

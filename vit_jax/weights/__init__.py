@@ -1,0 +1,1 @@
+"""Weights in every format: find them, read them, adapt them, write them."""

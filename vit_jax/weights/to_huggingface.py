@@ -1,0 +1,131 @@
+"""The other way of `huggingface`: weights as transformers wants them."""
+
+from typing import Any
+
+from vit_jax.runtime import errors
+from vit_jax.weights import extras
+from vit_jax.weights import huggingface
+from vit_jax.weights import record as weights_lib
+from vit_jax.weights import torch_layout
+
+
+def export(
+  weights: weights_lib.Weights,
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+  """Returns the arrays and the JSON files that `from_pretrained` wants.
+
+  Returns:
+    ({PyTorch's name: array}, {file name: content}).
+
+  Raises:
+    errors.UserError: if transformers has no such model.
+  """
+  head = bool(weights.class_names)
+  reasons = _unsupported_features(dict(weights.model or {}), head)
+  if reasons:
+    raise errors.UserError(
+      f'ViTForImageClassification of transformers has no {", no ".join(reasons)}'
+      f'. Try --to=timm or --to=npz.'
+    )
+  module = weights.module()
+  names = huggingface.array_names(
+    module.transformer['num_layers'],
+    head=head,
+    pre_logits=module.representation_size is not None,
+  )
+  arrays = torch_layout.from_linen(weights.params, names)
+  config, preprocessor = _config(module, weights), _preprocessor(weights)
+  again = huggingface.from_state_dict(arrays, config, preprocessor, 'model')
+  config[extras.KEY] = extras.lost(weights, again)
+  return arrays, {
+    'config.json': config,
+    'preprocessor_config.json': preprocessor,
+  }
+
+
+def _config(module: Any, weights: weights_lib.Weights) -> dict[str, Any]:
+  height, width, channels = weights.image_shape
+  encoder, patch = module.transformer, tuple(module.patches['size'])
+  names = list(weights.class_names)
+  config = {
+    'model_type': 'vit',
+    'architectures': ['ViTForImageClassification' if names else 'ViTModel'],
+    'dtype': 'float32',
+    'hidden_size': module.hidden_size,
+    'num_hidden_layers': encoder['num_layers'],
+    'num_attention_heads': encoder['num_heads'],
+    'intermediate_size': encoder['mlp_dim'],
+    'hidden_act': (
+      'gelu' if encoder.get('exact_gelu') else 'gelu_pytorch_tanh'
+    ),
+    'hidden_dropout_prob': encoder.get('dropout_rate', 0.0),
+    'attention_probs_dropout_prob': encoder.get('attention_dropout_rate', 0.0),
+    'layer_norm_eps': encoder.get('layer_norm_epsilon', 1e-6),
+    'image_size': height if height == width else [height, width],
+    'patch_size': patch[0] if patch[0] == patch[1] else list(patch),
+    'num_channels': channels,
+    'qkv_bias': True,
+    'pooler_act': 'tanh',
+    'pooler_output_size': module.representation_size or module.hidden_size,
+  }
+  if names:
+    config['id2label'] = dict(enumerate(names))
+    config['label2id'] = {name: i for i, name in enumerate(names)}
+    if weights.loss == 'sigmoid':
+      config['problem_type'] = huggingface.SIGMOID
+  return config
+
+
+def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
+  height, width, channels = weights.image_shape
+  size = {'height': height, 'width': width}
+  preprocessing = weights.preprocessing
+  resize = preprocessing.resize_test
+  steps = {'image_processor_type': 'ViTImageProcessor', 'size': size}
+  if resize is not None:
+    steps = {  # That of ViT takes no middle.
+      'image_processor_type': 'CLIPImageProcessor',
+      'size': {'shortest_edge': resize}
+      if isinstance(resize, int)
+      else dict(zip(size, resize, strict=True)),
+      'do_center_crop': True,
+      'crop_size': size,
+      'do_convert_rgb': channels == 3,
+    }
+  return {
+    **steps,
+    'do_resize': True,
+    'resample': 2,  # Bilinear.
+    'do_rescale': True,
+    'rescale_factor': 1 / 255,
+    'do_normalize': True,
+    'image_mean': per_channel(preprocessing.mean, channels),
+    'image_std': per_channel(preprocessing.std, channels),
+  }
+
+
+def _unsupported_features(model: dict[str, Any], head: bool) -> list[str]:
+  if 'tokens_mlp_dim' in model:
+    return ['MLP-Mixer']
+  if 'text_model' in model:
+    return ['LiT']
+  reasons = []
+  if model.get('resnet'):
+    reasons.append('ResNet stem')
+  if not model.get('transformer'):
+    reasons.append('model without a transformer')
+  elif not model['transformer'].get('add_position_embedding', True):
+    reasons.append('model without position embeddings')
+  if model['classifier'] != 'token':
+    reasons.append(f'classifier {model["classifier"]!r}')
+  if model.get('fc_norm'):
+    reasons.append('LayerNorm after the pooling')
+  if head and model.get('representation_size'):
+    reasons.append('tanh layer (pre_logits) before its head')
+  return reasons
+
+
+def per_channel(values: Any, channels: int) -> list[float]:
+  """Returns one value a channel of one for all of them."""
+  values = list(values)
+  return values * channels if len(values) == 1 else values

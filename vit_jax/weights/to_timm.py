@@ -1,0 +1,205 @@
+"""The other way of `timm`: weights as timm wants them."""
+
+import math
+from typing import Any
+
+from absl import logging
+
+from vit_jax.configs import models as model_configs
+from vit_jax.runtime import errors
+from vit_jax.weights import extras
+from vit_jax.weights import record as weights_lib
+from vit_jax.weights import timm
+from vit_jax.weights import timm_names
+from vit_jax.weights import to_huggingface
+from vit_jax.weights import torch_layout
+
+# The only hybrids and Mixers that timm makes, by our name, and for Mixers width
+# to (letter, blocks).
+_HYBRIDS = {
+  'R+ViT-Ti_16': 'vit_tiny_r_s16_p8_224',
+  'R26+ViT-S_32': 'vit_small_r26_s32_224',
+  'R26+ViT-B_32': 'vit_base_r26_s32_224',
+  'R50+ViT-B_16': 'vit_base_r50_s16_224',
+  'R50+ViT-L_32': 'vit_large_r50_s32_224',
+}
+_MIXERS = {512: ('s', 8), 768: ('b', 12), 1024: ('l', 24)}
+_MIXER_PATCHES = ((16, 16), (32, 32))
+
+
+def export(
+  weights: weights_lib.Weights,
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+  """Returns the arrays and the JSON file that timm wants.
+
+  Returns:
+    ({timm's name: array}, {'config.json': content}).
+
+  Raises:
+    errors.UserError: if timm has no such model.
+  """
+  module, head = weights.module(), bool(weights.class_names)
+  height, width, channels = weights.image_shape
+  if 'tokens_mlp_dim' in weights.model:
+    names = timm_names.mixer_names(module.num_blocks, head)
+    architecture, arguments, pool = _mixer_architecture(module), {}, 'avg'
+    num_features, options = module.hidden_dim, weights.model
+  else:
+    names, architecture, arguments, pool = _export_vit(module, head)
+    num_features, options = module.hidden_size, module.transformer
+  arguments |= {
+    'img_size': height if height == width else [height, width],
+    'in_chans': channels,
+  }
+  ours = {
+    'layer_norm_epsilon': options.get('layer_norm_epsilon', timm.EPSILON),
+    'exact_gelu': bool(options.get('exact_gelu')),
+  }
+  if 'num_heads' in options:
+    ours['num_heads'] = options['num_heads']
+  if not ours['exact_gelu'] and 'tokens_mlp_dim' not in weights.model:
+    arguments['act_layer'] = 'gelu_tanh'
+  elif not ours['exact_gelu']:
+    logging.warning('The GELU is the tanh approximation here, exact in timm.')
+  if ours['layer_norm_epsilon'] != timm.EPSILON:
+    logging.warning(
+      'LayerNorm has epsilon %g here and %g in timm: logits differ slightly.',
+      ours['layer_norm_epsilon'],
+      timm.EPSILON,
+    )
+  config = {
+    'architecture': architecture,
+    'num_classes': len(weights.class_names),
+    'num_features': num_features,
+    'global_pool': pool,
+    timm.OPTIONS: ours,
+    'label_names': list(weights.class_names),
+    'model_args': arguments,
+    'pretrained_cfg': _pretrained_cfg(weights),
+  }
+  arrays = timm_names.join_qkv(torch_layout.from_linen(weights.params, names))
+  again = timm.from_state_dict(arrays, config, 'model')
+  config[extras.KEY] = extras.lost(weights, again)
+  return arrays, {'config.json': config}
+
+
+def _pretrained_cfg(weights: weights_lib.Weights) -> dict[str, Any]:
+  height, width, channels = weights.image_shape
+  preprocessing = weights.preprocessing
+  return {
+    'input_size': [channels, height, width],
+    'mean': to_huggingface.per_channel(preprocessing.mean, channels),
+    'std': to_huggingface.per_channel(preprocessing.std, channels),
+    'interpolation': 'bilinear',
+    **_crop(weights),
+    'num_classes': len(weights.class_names),
+    'first_conv': 'patch_embed.proj',
+    'classifier': 'head',
+  }
+
+
+def _crop(weights: weights_lib.Weights) -> dict[str, Any]:
+  """Returns how timm is to come from an image to the input."""
+  preprocessing = weights.preprocessing
+  (height, width), resize = preprocessing.size, preprocessing.resize_test
+  if resize is None:
+    return {'crop_pct': 1.0, 'crop_mode': 'squash'}
+  if isinstance(resize, int):
+    mode, resize, is_known = 'center', (resize, resize), height == width
+  else:
+    mode, is_known = 'squash', height * resize[1] == width * resize[0]
+  if not is_known:
+    logging.warning('timm cannot resize to %s before it crops.', resize)
+    return {'crop_pct': 1.0, 'crop_mode': 'squash'}
+  # timm divides by it and cuts off decimals.
+  return {
+    'crop_pct': math.nextafter(height / resize[0], 0),
+    'crop_mode': mode,
+  }
+
+
+def _mixer_architecture(module: Any) -> str:
+  width, patch = module.hidden_dim, tuple(module.patches['size'])
+  sizes = (module.num_blocks, module.tokens_mlp_dim, module.channels_mlp_dim)
+  letter, *usual = _MIXERS.get(width, ('', 0))
+  if sizes != (*usual, width // 2, 4 * width) or patch not in _MIXER_PATCHES:
+    raise errors.UserError(
+      f'timm has no Mixer of width {width}, patch {patch} and {sizes} blocks,'
+      f' token and channel mlp dimensions; it has the released sizes alone.'
+    )
+  return f'mixer_{letter}{patch[0]}_224'
+
+
+def _export_vit(
+  module: Any, head: bool
+) -> tuple[dict[str, str], str, dict[str, Any], str]:
+  """Returns (names, architecture, model_args, pooling)."""
+  reason = ''
+  pool = {'token': 'token', 'gap': 'avg', 'token_gap': 'avg'}.get(
+    module.classifier
+  )
+  if module.transformer is None:
+    reason = 'model without a transformer'
+  elif module.representation_size is not None:
+    reason = 'tanh layer (pre_logits) before its head'
+  elif not module.transformer.get('add_position_embedding', True):
+    reason = 'model without position embeddings'
+  elif pool is None:
+    reason = f'classifier {module.classifier!r}'
+  if reason:
+    raise errors.UserError(
+      f'VisionTransformer of timm has no {reason}. Try --to=npz.'
+    )
+  encoder, stages = module.transformer, None
+  if module.resnet is not None:
+    stages = tuple(module.resnet['num_layers'])
+  class_token = module.classifier != 'gap'
+  names = timm_names.vit_names(
+    encoder['num_layers'],
+    head=head,
+    class_token=class_token,
+    fc_norm=module.fc_norm,
+    stages=stages,
+  )
+  arguments: dict[str, Any] = {
+    'class_token': class_token,
+    'global_pool': pool,
+    'fc_norm': module.fc_norm,
+  }
+  if stages is not None:
+    return names, _hybrid_architecture(module, stages), arguments, pool
+  patch = tuple(module.patches['size'])
+  arguments |= {
+    'patch_size': patch[0] if patch[0] == patch[1] else list(patch),
+    'embed_dim': module.hidden_size,
+    'depth': encoder['num_layers'],
+    'num_heads': encoder['num_heads'],
+    'mlp_ratio': _ratio(encoder['mlp_dim'], module.hidden_size),
+  }
+  return names, 'vit_base_patch16_224', arguments, pool
+
+
+def _ratio(mlp_dim: int, width: int) -> float:
+  """Returns what timm makes `mlp_dim` of again, by int(width * ratio)."""
+  ratio = mlp_dim / width
+  return ratio if int(width * ratio) == mlp_dim else (mlp_dim + 0.5) / width
+
+
+def _hybrid_architecture(module: Any, stages: tuple[int, ...]) -> str:
+  sizes = ('mlp_dim', 'num_heads', 'num_layers')
+  ours = [module.transformer[name] for name in sizes]
+  for name, architecture in _HYBRIDS.items():
+    config = model_configs.MODEL_CONFIGS[name]
+    if (
+      tuple(config.resnet.num_layers) == stages
+      and config.resnet.width_factor == module.resnet['width_factor']
+      and tuple(config.patches.size) == tuple(module.patches['size'])
+      and config.hidden_size == module.hidden_size
+      and [config.transformer[size] for size in sizes] == ours
+    ):
+      return architecture  # Reading it back warns that they differ.
+  raise errors.UserError(
+    f'timm has no hybrid with ResNet stages {stages}, width'
+    f' {module.hidden_size} and {ours} mlp dimensions, heads and layers; it has'
+    f' the released ones alone.'
+  )

@@ -1,0 +1,122 @@
+"""Checkpoints of a training run, which orbax wrote."""
+
+from collections.abc import Mapping
+import pathlib
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+import orbax.checkpoint as ocp
+
+from vit_jax.configs import arguments
+from vit_jax.configs import common
+from vit_jax.configs import resolved
+from vit_jax.data import preprocessing
+from vit_jax.models import blocks
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.runtime import storage
+from vit_jax.weights import record as weights_lib
+
+
+def find_step(path: pathlib.Path) -> pathlib.Path | None:
+  """Returns the folder of a whole checkpoint that `path` means.
+
+  Args:
+    path: a workdir, its `checkpoints` or one step of them.
+
+  Returns:
+    The newest step where several are meant; None if `path` is no such thing.
+  """
+  if path.name.isdigit() and path.parent.name == 'checkpoints':
+    return path
+  folder = path if path.name == 'checkpoints' else path / 'checkpoints'
+  if not folder.is_dir():
+    return None
+  steps = [step for step in folder.iterdir() if step.name.isdigit()]
+  return max(steps, key=lambda step: int(step.name), default=None)
+
+
+def read(step: pathlib.Path) -> weights_lib.Weights:
+  """Reads the parameters of a step, of `find_step`, and nothing else.
+
+  Raises:
+    errors.UserError: if it is damaged, or the workdir has no config.
+  """
+  workdir = step.parents[1]
+  config = files.read_json(workdir / 'config.json')
+  if not config:
+    raise errors.UserError(
+      f'{workdir / "config.json"} is missing, which says what {step} is of.'
+    )
+  try:
+    params = blocks.unstack(_restore_params(step.resolve() / 'default'))
+  except (OSError, ValueError, KeyError, TypeError) as e:
+    reason = errors.first_line(e)
+    raise errors.UserError(f'{step} is no whole checkpoint: {reason}') from e
+  labels = workdir / 'labels.txt'
+  class_names = weights_lib.numbered_classes(params)
+  if labels.is_file():
+    class_names = files.read_lines(labels)
+  try:
+    settings = _settings(config)
+    weights = weights_lib.Weights(
+      params=params,
+      model=arguments.of_saved_model(settings),
+      class_names=class_names,
+      preprocessing=preprocessing.of_config(
+        settings, weights_lib.num_channels(params)
+      ),
+      loss=settings.loss,
+      info={
+        'dataset': settings.dataset,
+        'step': int(step.name),
+        'metrics': files.read_json(step / 'metrics' / 'metrics') or None,
+      },
+      vocabulary=_vocabulary(workdir, settings),
+    )
+  except (AttributeError, KeyError, TypeError) as e:
+    raise errors.UserError(
+      f'{workdir / "config.json"} is of another version: {e}'
+    ) from e
+  weights_lib.check(weights, str(step))
+  return weights
+
+
+def _settings(config: Mapping[str, Any]) -> ml_collections.ConfigDict:
+  """Returns saved settings; those of later versions have their defaults."""
+  defaults = common.get_config().to_dict()
+  pp = {**defaults['pp'], **config['pp']}
+  return resolved.with_defaults(
+    ml_collections.ConfigDict({**defaults, **config, 'pp': pp})
+  )
+
+
+def _vocabulary(
+  workdir: pathlib.Path, config: ml_collections.ConfigDict
+) -> str | None:
+  """Returns the path of the tokeniser's file of a LiT run, if it is there."""
+  if 'text_model' not in config.model:
+    return None
+  name = weights_lib.vocabulary_name(config.model)
+  # Earlier versions kept a copy in the artifact alone.
+  paths = [workdir / name, workdir / 'artifact' / name]
+  if config.vocabulary:
+    paths.append(storage.local_path(config.vocabulary))
+  return next((str(p) for p in paths if p.is_file()), None)
+
+
+def _restore_params(folder: pathlib.Path) -> weights_lib.Params:
+  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    tree = checkpointer.metadata(folder)
+    tree = getattr(tree, 'item_metadata', tree)
+    shapes = jax.tree.map(
+      lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), tree['params']
+    )
+    item = {'params': shapes}
+    how = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
+    restore = ocp.args.PyTreeRestore(
+      item=item, restore_args=how, partial_restore=True
+    )
+    return checkpointer.restore(folder, args=restore)['params']
