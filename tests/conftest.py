@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 import types
-import warnings
 
 from absl import flags
 from absl import logging
@@ -27,6 +26,8 @@ import jax
 import jaxtyping
 import numpy as np
 import pytest
+
+from vit_jax import train
 
 # Compiling takes most of the time of the tests, and their programs are too small
 # to gain from being optimised.
@@ -148,10 +149,7 @@ def call_command(*words: str) -> subprocess.CompletedProcess:
     flagsaver.flagsaver(),  # Forgets the flags of the command, too.
     contextlib.redirect_stdout(out),
     contextlib.redirect_stderr(err),
-    warnings.catch_warnings(),
   ):
-    # Others import it too; and pytest would show it.
-    warnings.filterwarnings('ignore', '.* found in sys.modules', RuntimeWarning)
     patch.setattr('sys.argv', ['vit-jax', *words])
     patch.setenv('GLIBC_TUNABLES', '')  # Or the process would start again.
     patch.setattr(compilation_cache, 'enable', lambda: None)
@@ -378,9 +376,5 @@ def captions(tmp_path_factory):
 @pytest.fixture(scope='session')
 def lit_run(captions, tmp_path_factory):
   """A finished run of `tiny_lit`: (last state, workdir)."""
-  from vit_jax.training import contrastive
-
   workdir = tmp_path_factory.mktemp('lit_run')
-  return contrastive.train_and_evaluate(
-    tiny_lit(captions), str(workdir)
-  ), workdir
+  return train.train_and_evaluate(tiny_lit(captions), str(workdir)), workdir

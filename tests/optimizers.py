@@ -14,11 +14,12 @@ import jax
 import numpy as np
 
 from tests import meshes
-from vit_jax import train
 from vit_jax.configs import resolved
 from vit_jax.models import blocks
 from vit_jax.runtime import sharding
+from vit_jax.training import classification
 from vit_jax.training import freeze
+from vit_jax.training import stages
 from vit_jax.training import state as state_lib
 
 MESHES = ((1, 1, 1), (8, 1, 1), (2, 2, 2))
@@ -63,10 +64,10 @@ def run(folder, optimizer, sizes, scan, frozen, ema):
   config = get_config(folder, optimizer, scan, frozen, ema)
   devices = jax.devices()[: np.prod(sizes)]
   mesh = sharding.make_mesh(*sizes, devices=devices)
-  task = train.classification(config, mesh)
+  task = classification.make_task(config, mesh)
   (stage,) = task.stages
   state = stage.new_state(task.initial_params(None))
-  step = train.jit_step(stage, mesh)
+  step = stages.jit_step(stage, mesh)
   first, losses = named(state.params), []
   for batch in batches(config.batch, task.data.image_shape, mesh):
     state, metrics = step(state, batch, jax.random.key(0))

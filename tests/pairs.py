@@ -26,14 +26,14 @@ import vit_jax
 from vit_jax import checkpoint
 from vit_jax import models as modules
 from vit_jax import train
-from vit_jax.commands import convert
 from vit_jax.configs import common
 from vit_jax.configs import models
 from vit_jax.data import preprocessing
 from vit_jax.data import sources
-from vit_jax.evaluation import evaluator
 from vit_jax.runtime import errors
+from vit_jax.training import evaluate
 from vit_jax.weights import artifact
+from vit_jax.weights import conversion
 from vit_jax.weights import record
 
 Row = dict[str, str]
@@ -297,7 +297,7 @@ def check(row: Row, folder: pathlib.Path, root: pathlib.Path) -> None:
   _check_resume(config, whole, root / 'resumed', row)
   recorded = json.loads((whole / 'artifact' / 'config.json').read_text())
   recorded = recorded['info']['metrics']
-  again = evaluator.evaluate(config, str(whole))
+  again = evaluate.evaluate(config, str(whole))
   for key in ('accuracy_test', 'loss_test', 'examples_test'):
     np.testing.assert_allclose(again[key], recorded[key], rtol=1e-5)
 
@@ -357,7 +357,7 @@ def _check_converted(row, artifact, want, source, root) -> None:
   for to in ('huggingface', 'timm'):
     path = root / to
     try:
-      convert.convert(checkpoint.read(artifact), str(path), to)
+      conversion.convert(checkpoint.read(artifact), str(path), to)
     except errors.UserError:
       can = {'huggingface': ('token',), 'timm': ('token', 'gap')}
       has_pre_logits = row['family'] == 'token' and row['start'] != 'pretrained'

@@ -11,8 +11,8 @@ import pytest
 
 import vit_jax
 from vit_jax import predictor as predictor_lib
-from vit_jax.commands import attention
 from vit_jax.evaluation import attention_maps
+from vit_jax.reporting import attention_pictures
 from vit_jax.runtime import errors
 
 GRID, PREFIX = (3, 4), 1
@@ -86,7 +86,9 @@ def test_first_filters_are_principal_components():
 def test_an_image_is_bright_where_it_is_looked_at():
   values = np.zeros((4, 6), np.float32)
   values[1, 2] = 1.0
-  pixels = attention.on_image(np.full((64, 96, 3), 0.5, np.float32), values)
+  pixels = attention_pictures.on_image(
+    np.full((64, 96, 3), 0.5, np.float32), values
+  )
   bright = pixels.mean(axis=-1)
   assert np.unravel_index(bright.argmax(), bright.shape) == pytest.approx(
     (24, 40), abs=2
@@ -103,7 +105,7 @@ def test_pictures_of_every_vit(name, tmp_path):
     cv2.imwrite(file, picture(i))
   size = (32, 48) if name == 'vit_nonsquare' else None
   predictor = vit_jax.load(GOLDEN / f'{name}.npz', size=size)
-  paths = attention.draw(predictor, files, tmp_path / 'new')
+  paths = attention_pictures.draw(predictor, files, tmp_path / 'new')
   names = {p.name for p in paths}
   assert names == {p.name for p in (tmp_path / 'new').iterdir()}
   assert len(names) == 9
@@ -134,16 +136,18 @@ def test_another_resolution_has_more_patches():
     attention_maps.rollout(weights), predictor.grid
   )
   np.testing.assert_allclose(values, want, rtol=1e-4)
-  assert attention.on_image(
-    attention.as_picture(np.zeros((48, 64, 1))), values
+  assert attention_pictures.on_image(
+    attention_pictures.as_picture(np.zeros((48, 64, 1))), values
   ).shape == (384, 512, 3)
 
 
 def test_names_of_files():
-  stems = [attention._stem(n) for n in ('a/b.c.jpg', 'x/b c.png', '-', '..')]
+  stems = [
+    attention_pictures._stem(n) for n in ('a/b.c.jpg', 'x/b c.png', '-', '..')
+  ]
   assert stems == ['b.c', 'b_c', '-', 'image']
-  assert attention._unique(['a', 'b', 'a']) == ['a', 'b', 'a_2']
-  assert attention._unique(['a', 'a', 'a_2']) == ['a', 'a_2', 'a_2_2']
+  assert attention_pictures._unique(['a', 'b', 'a']) == ['a', 'b', 'a_2']
+  assert attention_pictures._unique(['a', 'a', 'a_2']) == ['a', 'a_2', 'a_2_2']
 
 
 def test_the_command_line(tmp_path):
@@ -158,11 +162,11 @@ def test_the_command_line(tmp_path):
   assert f'{tmp_path}/out/x_rollout.png' in result.stdout.splitlines()
   files = [str(tmp_path / 'x.png')]
   with pytest.raises(errors.UserError, match='cannot be written'):
-    attention.draw(
+    attention_pictures.draw(
       vit_jax.load(GOLDEN / 'vit_token.npz'), files, tmp_path / 'x.png' / 'y'
     )
   with pytest.raises(errors.UserError, match='has no attention'):
-    attention.draw(
+    attention_pictures.draw(
       vit_jax.load(GOLDEN / 'mixer.npz'),
       [str(tmp_path / 'x.png')],
       tmp_path / 'y',

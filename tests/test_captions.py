@@ -10,12 +10,12 @@ import pytest
 
 from vit_jax import models
 from vit_jax.configs import arguments
+from vit_jax.data import batching
 from vit_jax.data import captions as captions_lib
 from vit_jax.data import pipeline
 from vit_jax.data import text
 from vit_jax.data import transforms
 from vit_jax.runtime import errors
-from vit_jax.training import tasks
 
 
 def tokenizer(root):
@@ -230,7 +230,7 @@ def test_images_are_resized_as_lit_does():
 
 def test_the_config_reaches_the_data(captions):
   config = tiny_lit(captions)
-  data = tasks.data(config)
+  data = batching.of_config(config)
   assert data.image_shape == (16, 16, 3)
   assert data.class_names == []
   model = models.from_config(arguments.of_model(config))

@@ -39,7 +39,7 @@ def test_a_reader_that_has_had_enough():
   process = start_command(
     'bash',
     '-c',
-    f'set -o pipefail; {sys.executable} -m vit_jax.models_list | head -1',
+    f'set -o pipefail; {sys.executable} -m vit_jax models_list | head -1',
   )
   out, err = process.communicate(timeout=HANG_SECONDS)
   assert len(out.splitlines()) == 1
@@ -77,6 +77,6 @@ def test_a_wrong_run_file(value, message, tmp_path, monkeypatch):
   monkeypatch.setattr(flags, 'FLAGS', values)
   words = f'main.py --config={folder}/{value}'.split()
   monkeypatch.setattr('sys.argv', words)  # Where config_flags looks for names.
-  with pytest.raises(SystemExit, match=f'^vit_jax.main: .*{message}') as error:
+  with pytest.raises(SystemExit, match=f'^main.py: .*{message}') as error:
     cli._parse_flags(words)
   assert '\n' not in error.value.code

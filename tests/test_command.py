@@ -28,22 +28,24 @@ def assert_refused(result, message=''):
   assert result.returncode == 1, result
   assert not result.stdout
   [line] = result.stderr.splitlines()
-  assert line.startswith(('vit_jax.', 'vit-jax: '))
+  assert line.startswith(('vit-jax: ', 'vit-jax '))
   assert re.search(message, line), line
 
 
-def test_every_command_line_is_a_command():
+def test_each_command_has_a_file_and_python_runs_two_modules():
+  root = REPOSITORY / 'vit_jax'
   entries = {
-    path.relative_to(REPOSITORY / 'vit_jax').with_suffix('').as_posix()
-    for path in (REPOSITORY / 'vit_jax').rglob('*.py')
+    path.relative_to(root).as_posix()
+    for path in root.rglob('*.py')
     if "if __name__ == '__main__':" in path.read_text()
   }
-  found = {dispatch._path(name) for name in dispatch.COMMANDS}
-  root = REPOSITORY / 'vit_jax'
-  paths = {path.relative_to(root).with_suffix('').as_posix() for path in found}
-  # The last three: vit-jax itself, twice, and what calls main.
-  assert entries - paths == {'command', '__main__', 'train'}
-  assert all(path.is_file() for path in found)
+  assert entries == {'__main__.py', 'main.py'}
+  with_flags = {
+    path.stem
+    for path in (root / 'commands').glob('*.py')
+    if '\ndef main(argv' in path.read_text()
+  }
+  assert with_flags == set(dispatch.COMMANDS)
 
 
 @pytest.mark.parametrize('words', [(), ('--help',), ('-h',), ('help',)])
@@ -142,7 +144,7 @@ def test_a_command_gets_its_arguments():
   assert result.returncode == 0, result.stderr
   assert 'LiT-B16B_2' in result.stdout
   result = call_command('models_list', 'nothing like it')
-  assert_refused(result, "vit_jax.models_list: No name has 'nothing")
+  assert_refused(result, "vit-jax models_list: No name has 'nothing")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import predictor as predictor_lib
-from vit_jax.commands import evaluate
 from vit_jax.data import preprocessing
 from vit_jax.data import sources
+from vit_jax.evaluation import predictions
 from vit_jax.evaluation import probes
 from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
@@ -98,10 +98,10 @@ def test_classes_are_found_by_name_or_number():
     (['0', '10', '2'], numbered, [0, 10, 2]),  # As folders are sorted.
     (NAMES, numbered[:4], [0, 1, 2, 3]),
   ):
-    assert evaluate.class_map(dataset, model).tolist() == want
+    assert predictions.class_map(dataset, model).tolist() == want
   for dataset, model in ((['cow', 'elk'], NAMES), (NAMES[:3], numbered)):
     with pytest.raises(errors.UserError, match='of them it does not know'):
-      evaluate.class_map(dataset, model)
+      predictions.class_map(dataset, model)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_predictions_agree_with_probabilities(weights, tmp_path):
   source = sources.get_source(str(folder), 'test')
   assert source.class_names == ['blue', 'green', 'red']
   predictor = predictor_lib.Predictor(weights, batch_size=4)
-  said = evaluate.predictions(predictor, source)
+  said = predictions.predictions(predictor, source)
   names = [source[i]['name'] for i in range(len(source))]
   rows = np.stack([row for _, row in predictor.probabilities(names)])
   np.testing.assert_array_equal(said.best, np.argsort(-rows, axis=1))
@@ -175,4 +175,4 @@ def test_the_command_line(tmp_path):
 def test_class_names_are_equal_in_both_unicode_forms():
   composed, decomposed = 'caf\xe9', 'cafe\u0301'
   for dataset, model in ((composed, decomposed), (decomposed, composed)):
-    assert evaluate.class_map([dataset], ['x', model]).tolist() == [1]
+    assert predictions.class_map([dataset], ['x', model]).tolist() == [1]

@@ -12,8 +12,8 @@ import pytest
 
 import vit_jax
 from vit_jax import checkpoint
-from vit_jax.commands import export
 from vit_jax.runtime import errors
+from vit_jax.weights import programs
 
 NAMES = ('vit_token', 'vit_gap', 'hybrid_r_stem', 'mixer', 'resnet_only_gap')
 
@@ -35,7 +35,7 @@ def test_programs_equal_the_model(name, suffix, tmp_path):
   size = (64, 64) if name.startswith('resnet') else None
   predictor = vit_jax.load(GOLDEN / f'{name}.npz', size=size)
   path = tmp_path / 'new' / f'x{suffix}'
-  assert export.export(predictor.weights, str(path)) < 1e-4
+  assert programs.export(predictor.weights, str(path)) < 1e-4
   assert [p.name for p in path.parent.iterdir()] == [path.name]
   call = reader(path)
   size = predictor.weights.image_shape[:2]
@@ -54,7 +54,7 @@ def test_models_in_bfloat16_and_without_a_head(tmp_path):
   model = {**weights.model, 'dtype': 'bfloat16'}
   weights = dataclasses.replace(weights, model=model)
   path = tmp_path / 'x.stablehlo'
-  export.export(weights, str(path))
+  programs.export(weights, str(path))
   image = picture(0, *weights.image_shape[:2])
   got = reader(path)(image[None].astype(np.float32))
   want = vit_jax.load(GOLDEN / 'hf_vit_model').features(image)
@@ -63,7 +63,7 @@ def test_models_in_bfloat16_and_without_a_head(tmp_path):
 
 def test_all_platforms_are_in_it(tmp_path):
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
-  export.export(weights, str(tmp_path / 'x.stablehlo'))
+  programs.export(weights, str(tmp_path / 'x.stablehlo'))
   data = bytearray((tmp_path / 'x.stablehlo').read_bytes())
   platforms = jax.export.deserialize(data).platforms
   assert set(platforms) == {'cpu', 'cuda', 'rocm', 'tpu'}
@@ -73,7 +73,7 @@ def test_labels_go_with_onnx(tmp_path):
   onnx = pytest.importorskip('onnx')
   pytest.importorskip('jax2onnx')
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
-  export.export(weights, str(tmp_path / 'x.onnx'))
+  programs.export(weights, str(tmp_path / 'x.onnx'))
   model = onnx.load(tmp_path / 'x.onnx')
   notes = {p.key: json.loads(p.value) for p in model.metadata_props}
   assert notes['labels'] == list(weights.class_names)
@@ -83,9 +83,9 @@ def test_labels_go_with_onnx(tmp_path):
 def test_what_comes_out_wrong_is_not_written(tmp_path, monkeypatch):
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
   wrong = lambda *args: lambda pixels: np.zeros((3, 7), np.float32)
-  monkeypatch.setitem(export._WRITERS, '.stablehlo', wrong)
+  monkeypatch.setitem(programs._WRITERS, '.stablehlo', wrong)
   with pytest.raises(errors.UserError, match='differ from those of the model'):
-    export.export(weights, str(tmp_path / 'x.stablehlo'))
+    programs.export(weights, str(tmp_path / 'x.stablehlo'))
   assert not list(tmp_path.iterdir())
 
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_converted(tmp_path, monkeypatch):
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
   message = r'cannot convert .* \(AttributeError: no ClosedJaxpr\)'
   with pytest.raises(errors.UserError, match=message):
-    export.export(weights, str(tmp_path / 'x.onnx'))
+    programs.export(weights, str(tmp_path / 'x.onnx'))
   assert not list(tmp_path.iterdir())
 
 
@@ -111,7 +111,7 @@ def test_mistakes_on_the_command_line(tmp_path):
     ('x.stablehlo/y.stablehlo', 'cannot be written'),
   ):
     with pytest.raises(errors.UserError, match=message):
-      export.export(weights, str(tmp_path / output))
+      programs.export(weights, str(tmp_path / output))
   result = call_command(
     'export',
     f'--artifact={GOLDEN}/vit_token.npz',

@@ -16,14 +16,14 @@ from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import predictor
 from vit_jax import train
-from vit_jax.commands import convert
 from vit_jax.configs import common
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
-from vit_jax.evaluation import evaluator
+from vit_jax.data import batching
 from vit_jax.models import flops
 from vit_jax.runtime import errors
-from vit_jax.training import tasks
+from vit_jax.training import evaluate
+from vit_jax.weights import conversion
 
 CONFIG = golden_json('index.json')['vit_token']['config']
 
@@ -90,7 +90,7 @@ def test_the_weights_tell_model_and_normalisation(
     weights.preprocessing.mean,
     weights.preprocessing.std,
   )
-  metrics = evaluator.evaluate(config, str(tmp_path / 'run'))
+  metrics = evaluate.evaluate(config, str(tmp_path / 'run'))
   assert metrics['examples_test'] == 15
 
   # And the newest checkpoint can be read as weights, too.
@@ -124,7 +124,7 @@ def test_normalisation_changes_what_the_model_sees(image_folder):
   config = tiny.get_config(str(image_folder)).unlock()
   config.pp.mean, config.pp.std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
   config = resolved.with_defaults(config).unlock()
-  data = tasks.data(config)
+  data = batching.of_config(config)
   pixels = np.full((1, 16, 24, 3), 51, np.uint8)
   for images in (
     data.preprocess.eval(pixels),
@@ -134,7 +134,7 @@ def test_normalisation_changes_what_the_model_sees(image_folder):
     np.testing.assert_allclose(images[0, 0, 0], want, atol=1e-5)
   config.pp.mean = (0.5, 0.5)
   with pytest.raises(errors.UserError, match=r'pp.mean .* 1 value or 3'):
-    tasks.data(config)
+    batching.of_config(config)
 
 
 @pytest.mark.parametrize('name', ['timm_vit', 'vit_token.npz'])
@@ -300,7 +300,7 @@ def test_pre_logits_are_dropped_by_path_as_by_name(image_folder, tmp_path):
   )
   assert by_path.model['representation_size'] is None
   for to in ('huggingface', 'timm'):
-    convert.convert(by_path, str(tmp_path / to), to)
+    conversion.convert(by_path, str(tmp_path / to), to)
   # It stays where the config asks for it.
   config.model = model
   assert 'pre_logits' in fine_tune(config, tmp_path / 'c').params

@@ -10,9 +10,9 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from vit_jax.commands import convert
 from vit_jax.configs import models as model_configs
 from vit_jax.runtime import errors
+from vit_jax.weights import conversion
 from vit_jax.weights import huggingface
 from vit_jax.weights import timm
 from vit_jax.weights import timm_names
@@ -89,7 +89,7 @@ def test_settings_of_transformers():
 
 
 def test_files_for_transformers_say_that_they_are_for_pytorch(tmp_path):
-  convert.convert(hugging_face(), str(tmp_path / 'x'), 'huggingface')
+  conversion.convert(hugging_face(), str(tmp_path / 'x'), 'huggingface')
   path = tmp_path / 'x' / 'model.safetensors'
   with safetensors.safe_open(path, 'np') as f:
     assert f.metadata() == {'format': 'pt'}

@@ -23,6 +23,7 @@ from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.training import metrics
+from vit_jax.weights import array_files
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_shards_cannot_be_elsewhere(tmp_path):
   name = 'model.safetensors.index.json'
   (tmp_path / name).write_text(json.dumps(index))
   with pytest.raises(errors.UserError, match='names of files beside it'):
-    files.read_safetensors(tmp_path)
+    array_files.read_safetensors(tmp_path)
 
 
 def test_a_download_that_is_too_long(monkeypatch):
@@ -248,7 +249,7 @@ def test_overrides_of_every_kind(override, image_folder, tmp_path):
   )
   assert result.returncode == 1
   assert 'Traceback' not in result.stderr
-  assert result.stderr.strip().splitlines()[-1].startswith('vit_jax.main: ')
+  assert result.stderr.strip().splitlines()[-1].startswith('vit-jax train: ')
   assert not [p for p in tmp_path.glob('run/**/*') if 'checkpoint' in p.stem][
     1:
   ]

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax.commands import convert
-from vit_jax.runtime import files
+from vit_jax.weights import array_files
+from vit_jax.weights import conversion
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import timm_names
 from vit_jax.weights import to_huggingface
@@ -64,7 +64,7 @@ def test_hidden_states_of_a_headless_model():
 def test_exporting_gives_the_same_file_again(name):
   export = to_huggingface.export if name.startswith('hf') else to_timm.export
   arrays, contents = export(checkpoint.read(GOLDEN / name))
-  original = files.read_safetensors(GOLDEN / name)
+  original = array_files.read_safetensors(GOLDEN / name)
   assert arrays.keys() == original.keys()
   for key, x in original.items():
     np.testing.assert_array_equal(arrays[key], x, err_msg=key)
@@ -100,9 +100,9 @@ def test_round_trip_is_bit_exact(tmp_path, monkeypatch, to, config, changes):
   monkeypatch.setattr(to_timm, '_mixer_architecture', lambda *_: 'mixer')
   weights = random_weights(config, **changes)
   checkpoint.save(weights.params, tmp_path / 'a.npz')
-  convert.convert(weights, str(tmp_path / 'folder'), to)
+  conversion.convert(weights, str(tmp_path / 'folder'), to)
   back = checkpoint.read(tmp_path / 'folder')
-  convert.convert(back, str(tmp_path / 'b.npz'), 'npz')
+  conversion.convert(back, str(tmp_path / 'b.npz'), 'npz')
   assert_same(
     checkpoint.load(tmp_path / 'a.npz'), checkpoint.load(tmp_path / 'b.npz')
   )
@@ -120,7 +120,7 @@ def test_exact_gelu_and_epsilon_come_along(tmp_path, to):
     'layer_norm_epsilon': 1e-3,
   }
   weights = random_weights(VIT, transformer=transformer)
-  convert.convert(weights, str(tmp_path / 'x'), to)
+  conversion.convert(weights, str(tmp_path / 'x'), to)
   back = checkpoint.read(tmp_path / 'x').model['transformer']
   assert (back['exact_gelu'], back['layer_norm_epsilon']) == (True, 1e-3)
 
@@ -197,11 +197,11 @@ def test_equals_the_living_libraries(tmp_path, name):
   )
   weights = random_weights(VIT)
   if name == 'timm_vit':
-    convert.convert(weights, str(tmp_path / 'x'), 'timm')
+    conversion.convert(weights, str(tmp_path / 'x'), 'timm')
     model = library.create_model(f'local-dir:{tmp_path}/x', pretrained=True)
     forward = model.eval()
   else:
-    convert.convert(weights, str(tmp_path / 'x'), 'huggingface')
+    conversion.convert(weights, str(tmp_path / 'x'), 'huggingface')
     model = library.ViTForImageClassification.from_pretrained(tmp_path / 'x')
     forward = lambda x: model.eval()(x).logits
   images = np.random.default_rng(1).uniform(-1, 1, (2, 64, 64, 3))

@@ -15,9 +15,9 @@ import pytest
 import safetensors.numpy
 
 from vit_jax import checkpoint
-from vit_jax.commands import convert
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
+from vit_jax.weights import conversion
 from vit_jax.weights import to_timm
 
 
@@ -156,7 +156,7 @@ def test_damaged_json_is_named(tmp_path):
 def test_what_a_library_has_no_model_for(tmp_path, to, changes, message):
   weights = random_weights(VIT, **changes)
   with pytest.raises(errors.UserError, match=message):
-    convert.convert(weights, str(tmp_path / 'x'), to)
+    conversion.convert(weights, str(tmp_path / 'x'), to)
   assert not list(tmp_path.iterdir())
 
 

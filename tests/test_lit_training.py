@@ -13,10 +13,12 @@ import pytest
 
 from vit_jax import checkpoint
 from vit_jax import models
+from vit_jax import train
 from vit_jax.configs import arguments
 from vit_jax.evaluation import retrieval
 from vit_jax.runtime import preemption
 from vit_jax.training import contrastive
+from vit_jax.training import evaluate
 from vit_jax.weights import artifact
 
 SMALL_BERT = {
@@ -87,7 +89,7 @@ def test_sigmoid_loss_without_an_image_head_and_with_decay_of_all(
     config.model.out_dim = (None, 16)
     config.model.text_model = 'bert'
     config.model.text = {'config': SMALL_BERT}
-  state = contrastive.train_and_evaluate(config, str(tmp_path))
+  state = train.train_and_evaluate(config, str(tmp_path))
   assert_image_tower_is_that_of(state.params, captions / 'vit.npz')
   assert state.params['b'] != -10
   loaded = artifact.load(tmp_path / 'artifact')
@@ -173,14 +175,14 @@ def test_a_stopped_run_ends_with_the_bits_of_an_unbroken_one(
   captions, tmp_path, monkeypatch
 ):
   config = short(captions, eval_every=0, checkpoint_every=4)
-  want = contrastive.train_and_evaluate(config, str(tmp_path / 'unbroken'))
+  want = train.train_and_evaluate(config, str(tmp_path / 'unbroken'))
   with monkeypatch.context() as patch:
     patch.setattr(preemption.Preemption, 'requested', lambda _, step: step == 3)
     with pytest.raises(SystemExit, match='^0$'):
-      contrastive.train_and_evaluate(config, str(tmp_path / 'stopped'))
+      train.train_and_evaluate(config, str(tmp_path / 'stopped'))
   # The checkpoint has all: the weights it started from are not needed.
   config.pretrained = 'gone'
-  got = contrastive.train_and_evaluate(config, str(tmp_path / 'stopped'))
+  got = train.train_and_evaluate(config, str(tmp_path / 'stopped'))
   assert int(got.step) == 6
   assert_same(
     *(jax.tree.map(np.asarray, (s.params, s.opt_state)) for s in (got, want))
@@ -192,7 +194,7 @@ def test_evaluating_alone_gives_the_same_numbers(captions, lit_run):
   config = tiny_lit(captions)
   config.trainer = 'evaluate'
   config.batch_eval = 4
-  got = contrastive.evaluate(config, str(workdir))
+  got = evaluate.evaluate(config, str(workdir))
   last = [r for r in rows(workdir) if 'accuracy_test' in r][-1]
   assert got == pytest.approx(last, rel=1e-5)
 
@@ -223,7 +225,7 @@ def test_four_devices_of_two_hosts_equal_one(captions, tmp_path):
     for i in range(2)
   ]  # fmt: skip
   with running(processes) as results:
-    want = contrastive.train_and_evaluate(config, str(tmp_path / 'one')).params
+    want = train.train_and_evaluate(config, str(tmp_path / 'one')).params
     for result in results():
       assert result.returncode == 0, result.stderr
   got = checkpoint.load(tmp_path / 'four' / 'artifact' / 'model.npz')

@@ -10,6 +10,7 @@ import pytest
 
 from vit_jax import checkpoint
 from vit_jax import models
+from vit_jax import train
 from vit_jax.configs import arguments
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
@@ -17,7 +18,6 @@ from vit_jax.configs import validate
 from vit_jax.data import preprocessing
 from vit_jax.models import flops
 from vit_jax.runtime import errors
-from vit_jax.training import contrastive
 from vit_jax.weights import lit
 
 
@@ -155,7 +155,7 @@ def test_files_that_are_wrong_are_named(
     node = node[parent]
   node[last] = value
   with pytest.raises(errors.UserError, match=message):
-    contrastive.train_and_evaluate(config, str(tmp_path))
+    train.train_and_evaluate(config, str(tmp_path))
 
 
 def test_a_vit_is_not_trained_on_captions(captions):

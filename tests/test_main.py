@@ -232,7 +232,7 @@ def test_a_mistake_gives_one_line_and_exit_code_1(case, image_folder, tmp_path):
   assert result.returncode == 1, result.stderr
   assert 'Traceback' not in result.stderr
   line = result.stderr.strip().splitlines()[-1]
-  assert line.startswith('vit_jax.main: ')
+  assert line.startswith('vit-jax train: ')
   assert re.search(message, line), line
   assert not (tmp_path / 'run' / 'artifact').exists()
 

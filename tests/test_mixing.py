@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vit_jax.data import mixing
-from vit_jax.training import losses
+from vit_jax.models import losses
 
 
 def test_random_erasing():

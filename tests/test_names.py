@@ -16,18 +16,19 @@ import pytest
 
 import vit_jax
 from vit_jax import checkpoint
-from vit_jax import train
-from vit_jax.commands import attention
-from vit_jax.commands import convert
-from vit_jax.commands import evaluate
 from vit_jax.commands import features
+from vit_jax.commands import output as output_lib
 from vit_jax.commands import predict
-from vit_jax.commands import show_batch
+from vit_jax.commands import train as train_command
 from vit_jax.data import inputs
 from vit_jax.data import sources
+from vit_jax.evaluation import predictions
+from vit_jax.reporting import attention_pictures
+from vit_jax.reporting import contact_sheet
 from vit_jax.reporting import plot
 from vit_jax.reporting import report
 from vit_jax.runtime import exits
+from vit_jax.weights import conversion
 
 CLASSES = sorted(
   ['$5_$10', '100 % \\<b>&"x",y', 'two\nlines', 'שלום 🐶', '"a_b^{c']
@@ -49,7 +50,7 @@ def workdir(tmp_path_factory):
   config = tiny(root / 'images')
   config.update({'total_steps': 2, 'warmup_steps': 1, 'eval_every': 2})
   config.report = True
-  train.train_and_evaluate(config, str(root / 'run'))
+  train_command.train_and_report(config, str(root / 'run'))
   return root / 'run'
 
 
@@ -83,8 +84,8 @@ def test_a_run_and_its_report_have_the_names(workdir):
 def test_evaluation_has_the_names(workdir):
   predictor = vit_jax.load(workdir)
   source = sources.get_source(str(workdir.parent / 'images'), 'test')
-  p = evaluate.predictions(predictor, source)
-  result = json.loads(json.dumps(evaluate.report(p, predictor.labels)))
+  p = predictions.predictions(predictor, source)
+  result = json.loads(json.dumps(predictions.summary(p, predictor.labels)))
   assert list(result['classes']) == result['labels'] == CLASSES
 
 
@@ -111,7 +112,7 @@ def test_predictions_have_the_names(how, workdir):
 def test_a_table_has_a_line_a_class(workdir, capsys):
   names = files_of(workdir)
   rows = predict.predict(vit_jax.load(workdir), names, top_k=5)
-  predict.show(rows, names, as_json=False, as_csv=False)
+  output_lib.show(rows, names, as_json=False, as_csv=False)
   lines = capsys.readouterr().out.splitlines()
   assert len(lines) == 5 * len(names)
   assert sum(line.endswith(r'two\nlines') for line in lines) == len(names)
@@ -119,13 +120,13 @@ def test_a_table_has_a_line_a_class(workdir, capsys):
 
 def test_pictures_are_drawn(workdir, tmp_path):
   names = files_of(workdir)[:2]
-  paths = attention.draw(vit_jax.load(workdir), names, tmp_path)
+  paths = attention_pictures.draw(vit_jax.load(workdir), names, tmp_path)
   assert len(set(paths)) == 2 * 3 + 3
   assert all(cv2.imread(str(path)) is not None for path in paths)
   config = tiny(workdir.parent / 'images')
-  images, captions = show_batch.load_batch(config, 10, test=True)
+  images, captions = contact_sheet.load_batch(config, 10, test=True)
   assert {line for lines in captions for line in lines} == set(CLASSES)
-  assert show_batch.contact_sheet(images, captions).min() == 0
+  assert contact_sheet.draw(images, captions).min() == 0
 
 
 def test_features_have_the_names(workdir, tmp_path):
@@ -138,7 +139,7 @@ def test_features_have_the_names(workdir, tmp_path):
 @pytest.mark.parametrize('to', ['huggingface', 'timm'])
 def test_converted_weights_have_the_names(to, workdir, tmp_path):
   out = tmp_path / '$out_$'
-  convert.convert(checkpoint.read(workdir / 'artifact'), str(out), to)
+  conversion.convert(checkpoint.read(workdir / 'artifact'), str(out), to)
   assert checkpoint.read(out).class_names == CLASSES
 
 
@@ -170,7 +171,7 @@ def test_a_file_whose_name_is_not_text(workdir, tmp_path):
   table = pq.read_table(tmp_path / 'x.parquet')
   assert table['name'].to_pylist() == [f'{tmp_path}/caf\\xe9.png']
   with start(
-    'vit_jax.predict', f'--artifact={workdir}/artifact', '--csv', name
+    'vit_jax', 'predict', f'--artifact={workdir}/artifact', '--csv', name
   ) as process:
     assert os.fsencode(name) in process.stdout.buffer.read()
 
@@ -186,7 +187,7 @@ def test_labels_may_begin_with_a_quotation_mark(tmp_path):
 
 
 def test_long_names_make_short_file_names():
-  stem = attention._stem('א' * 120 + '.png')
+  stem = attention_pictures._stem('א' * 120 + '.png')
   assert len(stem.encode()) == 200
   assert stem == 'א' * 100
 

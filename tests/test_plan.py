@@ -27,7 +27,7 @@ TINY = '--config=tests/configs/tiny.py:cifar10'
 
 def test_the_plan_of_eight_devices():
   result = run(
-    'vit_jax.plan',
+    *('vit_jax', 'plan'),
     TINY,
     '--devices=8',
     '--mesh=data:4,fsdp:2',
@@ -63,11 +63,11 @@ def test_the_plan_of_eight_devices():
 
 
 def test_mistakes_are_said_in_a_line(tmp_path):
-  result = run('vit_jax.plan', TINY, '--devices=8', '--config.batch=12')
+  result = run('vit_jax', 'plan', TINY, '--devices=8', '--config.batch=12')
   assert result.returncode == 1
   assert 'Traceback' not in result.stderr
   assert (
-    'vit_jax.plan: A batch of 6 cannot be split over 8 devices. Choose a'
+    'vit-jax plan: A batch of 6 cannot be split over 8 devices. Choose a'
     ' multiple of 8.'
   ) in result.stderr
 
@@ -286,7 +286,7 @@ def test_what_takes_less_memory_on_many_devices():
 
 def test_tpus_that_are_not_here():
   pytest.importorskip('libtpu')
-  result = run('vit_jax.plan', TINY, '--topology=v5e:2x2', '--search=false')
+  result = run('vit_jax', 'plan', TINY, '--topology=v5e:2x2', '--search=false')
   assert result.returncode == 0, result.stderr
   assert 'on 4 x TPU v5 lite' in result.stdout
   assert ' of 15.75 GiB' in result.stdout

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from configs import tiny
-from vit_jax import train
 from vit_jax.configs import arguments
 from vit_jax.configs import resolved
 from vit_jax.data import preprocessing
 from vit_jax.models import positions
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
+from vit_jax.training import classification
 from vit_jax.training import freeze
 from vit_jax.weights import record as weights_lib
 
@@ -37,7 +37,7 @@ def test_sines_and_cosines_of_both_coordinates():
 def test_they_are_set_and_not_trained(image_folder):
   config = tiny.get_config(str(image_folder))
   config.posemb = 'sincos2d'
-  task = train.classification(
+  task = classification.make_task(
     resolved.with_defaults(config), sharding.make_mesh()
   )
   params = task.initial_params(None)
@@ -65,7 +65,7 @@ def test_fine_tuning_sets_fixed_positions_anew_but_keeps_no_learned_ones(
 ):
   config = tiny.get_config(str(image_folder)).unlock()
   config.posemb = 'sincos2d'
-  make = lambda config: train.classification(
+  make = lambda config: classification.make_task(
     resolved.with_defaults(config), sharding.make_mesh()
   )
   params = jax.tree.map(np.array, make(config).initial_params(None))

@@ -18,11 +18,12 @@ import vit_jax
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import predictor as predictor_lib
-from vit_jax.commands import evaluate
+from vit_jax.commands import output
 from vit_jax.commands import predict
 from vit_jax.data import augment
 from vit_jax.data import inputs
 from vit_jax.data import transforms
+from vit_jax.evaluation import predictions as predictions_lib
 from vit_jax.runtime import errors
 
 TOKEN = GOLDEN / 'vit_token.npz'
@@ -213,7 +214,7 @@ def test_all_devices_of_the_host(tmp_path):
   for i, name in enumerate(names):
     cv2.imwrite(name, picture(i)[..., ::-1])
   args = (f'--artifact={TOKEN}', '--json', '--batch=2', *names)
-  result = run('vit_jax.predict', *args, devices=3)
+  result = run('vit_jax', 'predict', *args, devices=3)
   assert result.returncode == 0, result.stderr
   lines = [json.loads(line) for line in result.stdout.splitlines()]
   assert [line['image'] for line in lines] == names
@@ -245,8 +246,8 @@ def test_bad_images_are_named_or_left_out(tmp_path):
   source = inputs.InputSource([bad], 3)
   source.class_names, source.labels = ['class 0'], lambda: np.zeros(1, int)
   for call in (
-    lambda: evaluate.predictions(kept, source),
-    lambda: evaluate.probe(kept, ['knn'], source, source),
+    lambda: predictions_lib.predictions(kept, source),
+    lambda: predictions_lib.probe(kept, ['knn'], source, source),
   ):
     with pytest.raises(errors.UserError, match='^None of the images can be de'):
       call()
@@ -286,21 +287,21 @@ def test_tables(capsys):
     ('long/b.jpg', [('dog', 1.0)]),
   ]
   names = [name for name, _ in predictions]
-  predict.show(predictions, names, as_json=False, as_csv=False)
+  output.show(predictions, names, as_json=False, as_csv=False)
   assert capsys.readouterr().out.splitlines() == [
     'a.jpg        75.00%  cat, "big"',
     '             25.00%  dog',
     'long/b.jpg  100.00%  dog',
   ]
-  predict.show(predictions, names, as_json=False, as_csv=True)
+  output.show(predictions, names, as_json=False, as_csv=True)
   assert capsys.readouterr().out.splitlines() == [
     'image,rank,class,probability',
     'a.jpg,1,"cat, ""big""",0.75',
     'a.jpg,2,dog,0.25',
     'long/b.jpg,1,dog,1.0',
   ]
-  predict.show(predictions, names, as_json=True, as_csv=False)
+  output.show(predictions, names, as_json=True, as_csv=False)
   lines = capsys.readouterr().out.splitlines()
   assert json.loads(lines[0])['predictions'][0]['class'] == 'cat, "big"'
   with pytest.raises(errors.UserError, match='one of --json and --csv'):
-    predict.show(predictions, names, as_json=True, as_csv=True)
+    output.show(predictions, names, as_json=True, as_csv=True)

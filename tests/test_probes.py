@@ -5,13 +5,15 @@ import numpy as np
 import pytest
 
 from configs import tiny
-from vit_jax import train
+from vit_jax import models
+from vit_jax.configs import arguments
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
+from vit_jax.data import batching
 from vit_jax.evaluation import probes
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
-from vit_jax.training import tasks
+from vit_jax.training import classification
 
 NAMES = ('2shot', 'knn', 'linear')
 
@@ -65,8 +67,8 @@ def prepared(tmp_path_factory):
   config.evaluators = NAMES
   config.pp.randaugment = (2, 10)  # Of training alone.
   config = resolved.with_defaults(config)
-  data, mesh = tasks.data(config), sharding.make_mesh()
-  task = train.classification(config, mesh, data)
+  data, mesh = batching.of_config(config), sharding.make_mesh()
+  task = classification.make_task(config, mesh, data)
   return config, data, task.initial_params(None), mesh
 
 
@@ -86,7 +88,7 @@ def test_probes_are_fitted_to_what_the_head_sees(prepared, monkeypatch):
   np.testing.assert_array_equal(np.bincount(seen['2shot'][1]), [2, 2, 2])
 
   features, labels = seen['knn']
-  model = tasks.model(config, 3)
+  model = models.from_config(arguments.of_model(config), num_classes=3)
   images = np.stack(
     [data.eval_transform.map(data.train[i])['image'].make() for i in range(8)]
   )
@@ -102,7 +104,7 @@ def test_probes_are_fitted_to_what_the_head_sees(prepared, monkeypatch):
 
 def test_evaluation_reports_them(prepared):
   config, data, params, mesh = prepared
-  task = train.classification(config, mesh, data)
+  task = classification.make_task(config, mesh, data)
   metrics = task.eval_fn(jax.device_put(params))
   assert {'accuracy_test', 'accuracy_2shot', 'accuracy_knn'} <= set(metrics)
 

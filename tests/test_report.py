@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax import train
+from vit_jax.commands import train as train_command
 from vit_jax.data import sources
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
@@ -55,7 +55,7 @@ def workdir(tmp_path_factory):
   config = tiny(folder)
   config.report, config.total_steps, config.eval_every = True, 6, 3
   config.ema_decay = 0.5
-  train.train_and_evaluate(config, str(root / 'run'))
+  train_command.train_and_report(config, str(root / 'run'))
   return root / 'run'
 
 
@@ -124,7 +124,7 @@ def test_images_are_not_looked_at_where_none_is_evaluated(workdir, tmp_path):
   config = tiny(workdir.parent / 'images')
   config.report, config.total_steps, config.eval_every = True, 2, 0
   config.warmup_steps = 1
-  train.train_and_evaluate(config, str(tmp_path))
+  train_command.train_and_report(config, str(tmp_path))
   found = page(tmp_path)
   assert {'curves', 'model'} <= found.ids
   assert 'predictions' not in found.ids
@@ -142,14 +142,14 @@ def test_what_is_not_read_and_a_perfect_model_are_said(
   run = str(tmp_path / 'run')
   data = workdir_lib.check_data(run, {'test': source}, resumed=False)
   workdir_lib.remember_data(run, data)
-  evaluated = report.evaluate.predictions
+  evaluated = report.predictions.predictions
 
   def perfect(*args):
     p = evaluated(*args)
     best = np.concatenate([p.labels[:, None], p.best[:, 1:]], axis=1)
     return dataclasses.replace(p, best=best)
 
-  monkeypatch.setattr(report.evaluate, 'predictions', perfect)
+  monkeypatch.setattr(report.predictions, 'predictions', perfect)
   found = Page(report.of_workdir(str(tmp_path / 'run')).read_text())
   assert found.ids >= {'confusion', 'confused', 'data'}
   assert 'No image was taken for one of another class.' in found.text

@@ -15,10 +15,9 @@ import pytest
 from vit_jax import checkpoint
 from vit_jax import predictor
 from vit_jax import train
-from vit_jax.commands import convert
 from vit_jax.data import preprocessing
-from vit_jax.training import contrastive
 from vit_jax.weights import artifact
+from vit_jax.weights import conversion
 from vit_jax.weights import extras
 from vit_jax.weights import record as weights_lib
 
@@ -89,13 +88,13 @@ def test_artifacts_keep_every_field(tmp_path, resize):
 @pytest.mark.parametrize('to', ['huggingface', 'timm'])
 def test_converted_folders_keep_every_field(tmp_path, to, resize):
   weights = all_fields(resize_test=resize)
-  convert.convert(weights, str(tmp_path / 'x'), to)
+  conversion.convert(weights, str(tmp_path / 'x'), to)
   for path in ('x', 'x/model.safetensors'):
     assert_equal(weights, checkpoint.read(tmp_path / path))
   # And again, through the other library.
   other = {'huggingface': 'timm', 'timm': 'huggingface'}[to]
   again = checkpoint.read(tmp_path / 'x')
-  convert.convert(again, str(tmp_path / 'y'), other)
+  conversion.convert(again, str(tmp_path / 'y'), other)
   assert_equal(weights, checkpoint.read(tmp_path / 'y'))
 
 
@@ -106,8 +105,8 @@ def test_libraries_own_fields_say_what_they_can(tmp_path, to):
   weights = dataclasses.replace(
     weights, class_names=[f'name {i}' for i in range(5)]
   )
-  convert.convert(weights, str(tmp_path / 'x'), to)
-  kept = convert.files.read_json(tmp_path / 'x' / 'config.json')[extras.KEY]
+  conversion.convert(weights, str(tmp_path / 'x'), to)
+  kept = conversion.files.read_json(tmp_path / 'x' / 'config.json')[extras.KEY]
   assert kept['preprocessing'] == {'exif': True}
   assert set(kept) - {'loss'} == {'model', 'preprocessing', 'info'}
   assert ('loss' in kept) == (to == 'timm')
@@ -116,7 +115,7 @@ def test_libraries_own_fields_say_what_they_can(tmp_path, to):
 def test_npz_files_announce_what_they_lose(tmp_path, caplog):
   weights = all_fields()
   with caplog.at_level(logging.WARNING):
-    convert.convert(weights, str(tmp_path / 'x.npz'), 'npz')
+    conversion.convert(weights, str(tmp_path / 'x.npz'), 'npz')
   [message] = [r.getMessage() for r in caplog.records]
   fields = {*PREPROCESSING, *WEIGHTS} - {'size', 'channels'}
   for name in (*fields, 'dtype'):
@@ -126,7 +125,7 @@ def test_npz_files_announce_what_they_lose(tmp_path, caplog):
   assert again.preprocessing.size is None
   assert again.preprocessing.channels == 4
   caplog.clear()
-  convert.convert(again, str(tmp_path / 'y.npz'), 'npz')
+  conversion.convert(again, str(tmp_path / 'y.npz'), 'npz')
   assert not caplog.records
 
 
@@ -163,7 +162,7 @@ def test_workdirs_keep_every_field(image_folder, tmp_path):
 
 def test_lit_workdirs_and_artifacts_keep_every_field(captions, tmp_path):
   config = unusual(tiny_lit(captions))
-  contrastive.train_and_evaluate(config, str(tmp_path / 'run'))
+  train.train_and_evaluate(config, str(tmp_path / 'run'))
   weights = checkpoint.read(tmp_path / 'run' / 'artifact')
   again = checkpoint.read(tmp_path / 'run')
   name = weights_lib.vocabulary_name(weights.model)

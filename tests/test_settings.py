@@ -7,18 +7,20 @@ from conftest import run_file
 import ml_collections
 import pytest
 
+from vit_jax import models
+from vit_jax.configs import arguments
 from vit_jax.configs import choices
 from vit_jax.configs import common
 from vit_jax.configs import durations
 from vit_jax.configs import images
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
+from vit_jax.data import batching
 from vit_jax.models import blocks
 from vit_jax.models import layers
+from vit_jax.models import losses
 from vit_jax.runtime import errors
-from vit_jax.training import losses
 from vit_jax.training import optimizers
-from vit_jax.training import tasks
 
 
 def digits():
@@ -90,7 +92,7 @@ def test_a_part_of_a_batch_must_have_two_images_to_mix():
 
 def test_augmentation_is_built():
   config = digits()
-  data = tasks.data(resolved.with_defaults(config))
+  data = batching.of_config(resolved.with_defaults(config))
   assert data.mix is None
   assert data.train.is_raw
   assert data.test.is_raw
@@ -99,7 +101,7 @@ def test_augmentation_is_built():
   config.pp.pad = 1
   config.pp.resize_test = 9
   config.pp.color_jitter = (0.1, 0.1, 0.1, 0.0)
-  data = tasks.data(resolved.with_defaults(config))
+  data = batching.of_config(resolved.with_defaults(config))
   assert (data.mix.mixup, data.mix.cutmix, data.mix.num_classes) == (0.5, 0, 10)
   assert not data.train.is_raw
   assert not data.test.is_raw
@@ -145,7 +147,7 @@ def test_settings_reach_the_model():
   config.scan_layers = True
   config.dtype = 'bfloat16'
   config.head_bias_init = -3.0
-  model = tasks.model(config, num_classes=7)
+  model = models.from_config(arguments.of_model(config), num_classes=7)
   assert dict(model.transformer) == {
     'stochastic_depth_rate': 0.25,
     'layer_norm_epsilon': 1e-3,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from configs import tiny
-from vit_jax.commands import show_batch
+from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
 
 COLOURS = {'blue': 2, 'green': 1, 'red': 0}  # Channels, in RGB; see conftest.
@@ -22,7 +22,7 @@ def config_of(folder, **pp):
 @pytest.mark.parametrize('test', [False, True])
 def test_images_have_their_labels(image_folder, test):
   config = config_of(image_folder, mean=(0.3, 0.4, 0.5), std=(0.2,))
-  images, captions = show_batch.load_batch(config, 18, test=test)
+  images, captions = contact_sheet.load_batch(config, 18, test=test)
   assert len(images) == len(captions) == (15 if test else 18)
   assert images.shape[1:] == (16, 24, 3)
   assert images.min() >= -1e-5
@@ -38,7 +38,7 @@ def test_images_have_their_labels(image_folder, test):
 def test_mixed_images_have_two_labels(image_folder):
   config = config_of(image_folder, mixup=1.0)
   config.seed = 3
-  images, captions = show_batch.load_batch(config, 12, test=False)
+  images, captions = contact_sheet.load_batch(config, 12, test=False)
   assert {len(lines) for lines in captions} == {1, 2}
   for image, lines in zip(images, captions, strict=True):
     shares = {name: float(x) for x, name in (line.split() for line in lines)}
@@ -54,7 +54,7 @@ def test_a_sheet():
   rng = np.random.default_rng(0)
   images = rng.random((5, 16, 32, 1)).astype(np.float32)
   captions = [['one'], ['two'], ['three'], ['W' * 99, 'x'], ['']]
-  sheet = show_batch.contact_sheet(images, captions)
+  sheet = contact_sheet.draw(images, captions)
   # Three columns and two rows; each pixel four times as large.
   assert sheet.shape == (2 * (64 + 2 * 16 + 8), 3 * (128 + 4), 3)
   want = np.round(images[1, ..., 0] * 255)
@@ -66,7 +66,7 @@ def test_a_sheet():
   assert np.all(fourth[:, 128:] == 255)  # Cut, not over its neighbour.
   assert np.all(sheet[104:, 2 * 132 :] == 255)  # No sixth image.
   with pytest.raises(errors.UserError, match='2 channels cannot be shown'):
-    show_batch.contact_sheet(images.reshape(5, 16, 16, 2), captions)
+    contact_sheet.draw(images.reshape(5, 16, 16, 2), captions)
 
 
 def test_the_command(image_folder, tmp_path):
@@ -95,4 +95,4 @@ def test_the_command(image_folder, tmp_path):
 
 def test_captions_are_refused(captions):
   with pytest.raises(errors.UserError, match="'contrastive': its images have"):
-    show_batch.load_batch(tiny_lit(captions), 4, test=False)
+    contact_sheet.load_batch(tiny_lit(captions), 4, test=False)

@@ -12,9 +12,10 @@ from vit_jax import train
 from vit_jax.configs import durations
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
-from vit_jax.evaluation import evaluator
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
+from vit_jax.training import classification
+from vit_jax.training import evaluate
 from vit_jax.training import freeze
 from vit_jax.training import loop
 from vit_jax.weights import artifact
@@ -94,7 +95,7 @@ def test_the_learning_rate_of_a_step_is_that_which_it_takes(image_folder):
   config = get_config(
     image_folder, stages=stages, momentum=0.0, grad_norm_clip=0.0
   )
-  task = train.classification(
+  task = classification.make_task(
     resolved.with_defaults(config), sharding.make_mesh()
   )
   gradient = {'head': {'bias': np.ones(4, np.float32)}}
@@ -118,7 +119,7 @@ def test_layer_decay_counts_the_frozen_blocks_too(image_folder):
     layer_decay=0.5,
     freeze=('Transformer/encoderblock_1/',),
   )
-  task = train.classification(
+  task = classification.make_task(
     resolved.with_defaults(config), sharding.make_mesh()
   )
   (stage,) = task.stages
@@ -159,7 +160,7 @@ def test_a_run_goes_on_from_any_stage(finished, tmp_path, monkeypatch, step):
 
 def test_the_average_is_evaluated_and_saved_beside(finished):
   folder, workdir, state = finished
-  metrics = evaluator.evaluate(get_config(folder), str(workdir))
+  metrics = evaluate.evaluate(get_config(folder), str(workdir))
   assert metrics['loss_test'] != metrics['loss_test_ema']
   raw, averaged = (
     artifact.load(workdir / name) for name in ('artifact', 'artifact_ema')

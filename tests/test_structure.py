@@ -1,6 +1,7 @@
 """Imports point one way, have no side effects, and need no TensorFlow."""
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -8,128 +9,20 @@ from conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / 'vit_jax'
 
-# Each may import what stands in the lines above its own, see README.
-LEVELS = (
+# From the ground up: each may import what stands before it, and its own row.
+ROWS = (
   ('official',),
-  ('vit_jax',),
-  ('errors', 'exits'),
-  ('storage', 'command'),
-  (
-    'configs.models',
-    'configs.arguments',
-    'configs.choices',
-    'configs.durations',
-    'configs',
-    'data',
-    'preemption',
-    'profiler',
-    'compilation_cache',
-    'huge_pages',
-    'attention_maps',
-    'scores',
-    'environment',
-  ),
-  ('configs.images', 'configs.unused'),
-  (
-    'download',
-    'registry',
-    'configs.validate',
-    'interop',
-    'interop.kinds',
-  ),
-  (
-    'plot',
-    'interop.files',
-    'cli',
-    'configs.common',
-    'configs.resolved',
-    'state',
-  ),
-  (
-    'configs.vit',
-    'configs.augreg',
-    'configs.mixer_base16_cifar10',
-    'configs.inference_time',
-  ),
-  ('released', 'models_list', 'hosts', 'preprocessing'),
-  (
-    'data.windows',
-    'data.randaugment',
-    'data.color_jitter',
-    'data.mixing',
-  ),
-  (
-    'data.transforms',
-    'data.augment',
-    'data.cifar',
-    'data.prepare',
-    'data.text',
-  ),
-  ('data.splits', 'data.image_files'),
-  ('data.folder',),
-  ('data.sources',),
-  (
-    'workdir',
-    'data.pipeline',
-    'data.stand_in',
-    'data.subsets',
-    'data.inputs',
-    'data.real_labels',
-  ),
-  ('data.captions',),
-  ('sharding',),
-  ('data.dataset',),
-  ('models.resnet', 'models.bert', 'models.layers', 'models.blocks'),
-  ('models.positions', 'loggers'),
-  ('models.vit', 'models.mixer'),
-  ('models.capture',),
-  ('models.lit',),
-  ('models',),
-  ('models_vit', 'models_mixer', 'models_resnet', 'models_lit'),
-  (
-    'flops',
-    'freeze',
-    'weights',
-    'losses',
-    'optim',
-    'metrics',
-    'inference',
-    'attention_choice',
-  ),
-  ('interop.infer', 'interop.extras', 'update', 'hlo', 'memory'),
-  ('interop.npz', 'interop.torch_layout', 'interop.orbax'),
-  ('interop.timm_names', 'interop.huggingface'),
-  ('interop.timm', 'interop.to_huggingface'),
-  ('interop.to_timm',),
-  ('artifact', 'adaptation'),
-  ('interop.sniff',),
-  ('checkpoint',),
-  ('lit_weights', 'retrieval'),
-  ('predictor',),
-  ('predictor_flags',),
-  ('build', 'defaults', 'predict', 'convert', 'inference_time'),
-  (
-    'probes',
-    'zero_shot',
-    'stages',
-    'show_batch',
-    'features',
-    'attention',
-    'export',
-  ),
-  ('curves', 'demo'),
-  ('evaluation', 'evaluate'),
-  ('report', 'start'),
-  ('loop',),
-  ('train',),
-  ('contrastive',),
-  ('main', 'ahead', 'doctor'),
-  ('fit', 'sweep', 'record_result'),
-  ('check_result',),
-  ('plan_table',),
-  ('plan',),
-  ('command',),
-  ('__main__',),
+  ('runtime',),
+  ('configs', 'data'),
+  ('models', 'models_vit', 'models_mixer', 'models_resnet', 'models_lit'),
+  ('weights', 'checkpoint'),
+  ('evaluation',),
+  ('training',),
+  ('predictor', 'zero_shot', 'inference_time'),
+  ('reporting',),
+  ('train', 'sweep'),
+  ('planning',),
+  ('commands', 'main', '__main__'),
 )
 
 
@@ -162,20 +55,38 @@ def imports(path):
     yield from (name for name in names if name.split('.')[0] == 'vit_jax')
 
 
-def test_imports_point_one_way():
-  level = {
-    name if name == 'vit_jax' else f'vit_jax.{name}': i
-    for i, names in enumerate(LEVELS)
-    for name in names
-  }
-  assert set(level) == set(MODULES)
+def room(module):
+  """Returns the package or module directly in `vit_jax` that a module is in."""
+  return module.split('.')[1]
+
+
+def test_rooms_import_downwards():
+  row = {name: i for i, names in enumerate(ROWS) for name in names}
+  modules = {n: path for n, path in MODULES.items() if n != 'vit_jax'}
+  assert {room(name) for name in modules} == set(row)
   wrong = [
     f'{name} imports {other}'
-    for name, path in MODULES.items()
+    for name, path in modules.items()
     for other in imports(path)
-    if level[other] >= level[name]
+    if other != 'vit_jax' and row[room(other)] > row[room(name)]
   ]
   assert not wrong
+
+
+def test_few_modules_and_packages_lie_directly_in_the_package():
+  top = [name for name in MODULES if name.count('.') == 1]
+  packages = [name for name in top if MODULES[name].name == '__init__.py']
+  assert len(packages) <= 10
+  assert len(top) - len(packages) < 14  # And `vit_jax` itself.
+
+
+def test_commands_alone_touch_flags():
+  users = {
+    room(name)
+    for name, path in MODULES.items()
+    if re.search(r'^from absl import (app|flags)$', path.read_text(), re.M)
+  }
+  assert users == {'commands'}
 
 
 def test_importing_needs_no_tensorflow_or_torch_and_starts_nothing():

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from configs import tiny
-from vit_jax import train
 from vit_jax.configs import resolved
+from vit_jax.data import batching
 from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
+from vit_jax.training import classification
 from vit_jax.training import resolve
-from vit_jax.training import tasks
 
 
 def unbalanced():
@@ -52,15 +52,19 @@ def test_settings_of_folders(tmp_path):
   config = tiny.get_config(str(folder)).unlock()
   config.pp.train = 'train[:75%]'
   config.pp.shots = 2
-  data = tasks.data(resolved.with_defaults(config))
+  data = batching.of_config(resolved.with_defaults(config))
   assert np.bincount(data.train.source.labels()).tolist() == [2, 2, 2]
   whole = len(
-    tasks.data(resolved.with_defaults(tiny.get_config(str(folder)))).test
+    batching.of_config(
+      resolved.with_defaults(tiny.get_config(str(folder)))
+    ).test
   )
   assert len(data.test) == whole
   config.pp.shots = None
   config.pp.balance_classes = True
-  labels = tasks.data(resolved.with_defaults(config)).train.source.labels()
+  labels = batching.of_config(
+    resolved.with_defaults(config)
+  ).train.source.labels()
   assert len(set(np.bincount(labels))) == 1
 
 
@@ -89,7 +93,7 @@ def test_an_epoch_is_the_images_that_are_trained_on(
   config.batch, config.total_epochs, config.eval_every_epochs = 2, 7.0, 1.0
   mesh = sharding.make_mesh()
   filled = resolve.fill(config, '', mesh, resumed=False)
-  task = train.classification(filled.config, mesh, splits=filled.splits)
+  task = classification.make_task(filled.config, mesh, splits=filled.splits)
   trained_on = len(task.data.train)
   assert images in (None, trained_on)
   assert filled.config.total_steps == round(7 * trained_on / 2)
@@ -102,7 +106,7 @@ def test_the_log_says_how_images_were_chosen(image_folder, caplog):
   config.pp.balance_classes = True
   config.pp.train = 'train[:10]'
   with caplog.at_level('INFO', logger='absl'):
-    data = tasks.data(resolved.with_defaults(config))
+    data = batching.of_config(resolved.with_defaults(config))
   each = np.bincount(data.train.source.labels())[0]
   assert len(data.train) == 3 * each > 10
   assert (
@@ -113,5 +117,5 @@ def test_the_log_says_how_images_were_chosen(image_folder, caplog):
   config.pp.train = 'train'
   caplog.clear()
   with caplog.at_level('INFO', logger='absl'):
-    tasks.data(resolved.with_defaults(config))
+    batching.of_config(resolved.with_defaults(config))
   assert 'train, 2 of each class out of 36: config.pp.shots; 6' in caplog.text

@@ -8,8 +8,8 @@ import cv2
 import pytest
 
 from configs import tiny
+from vit_jax import sweep
 from vit_jax import train
-from vit_jax.commands import sweep
 from vit_jax.configs import common
 from vit_jax.configs import validate
 from vit_jax.runtime import errors

@@ -1,4 +1,4 @@
-"""`python -m vit_jax.sweep`: its flags, and several hosts."""
+"""`vit-jax sweep`: its flags, and several hosts."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from conftest import start_command
 import pytest
 
 from configs import tiny
-from vit_jax import main as main_lib
+from vit_jax import sweep as sweep_lib
 from vit_jax.commands import sweep
 from vit_jax.configs import common
 from vit_jax.runtime import errors
@@ -41,11 +41,10 @@ def test_the_last_tenth_of_training_is_held_out_by_default(train_split, want):
 
 
 def read_flags(*args):
-  """Returns the config of `python -m vit_jax.sweep ARGS`."""
+  """Returns the config of `vit-jax sweep ARGS`."""
   argv = ['sweep.py', '--workdir=/tmp/x', *args]
   with pytest.MonkeyPatch.context() as patch, flagsaver.flagsaver():
     patch.setattr('sys.argv', argv)  # Where config_flags looks for names.
-    main_lib.define_flags()
     sweep.define_flags()
     flags.FLAGS(argv)
     return sweep.read_config()
@@ -61,7 +60,7 @@ def test_any_run_file_can_be_swept():
   assert config.sweep.base_lr == (0.01, 0.03)
   assert config.sweep.seeds == (3, 4)
   assert config.batch == 16
-  trial = sweep._held_out(config, 0.01)
+  trial = sweep_lib._held_out(config, 0.01)
   assert (trial.trainer, trial.base_lr) == ('train', 0.01)
   assert (trial.pp.train, trial.pp.test) == ('train[:90%]', 'train[90%:]')
   lit = read_flags(
@@ -70,7 +69,7 @@ def test_any_run_file_can_be_swept():
     '--train=train',
     '--holdout=test',
   )
-  trial = sweep._held_out(lit, 0.01)
+  trial = sweep_lib._held_out(lit, 0.01)
   assert (trial.trainer, trial.pp.test) == ('contrastive', 'test')
 
 
@@ -118,17 +117,15 @@ def test_main_refuses_the_run_file_of_a_sweep(tmp_path):
   )
   assert result.returncode == 1
   assert "'sweep', here one of ['contrastive'" in result.stderr
-  assert 'python -m vit_jax.sweep runs sweeps' in result.stderr
+  assert 'vit-jax sweep runs sweeps' in result.stderr
 
 
 # A sweep whose agreement of failed processes does not take a minute.
 _MAIN = """
-import sys
-from vit_jax import cli, hosts, sweep
+from vit_jax.commands import dispatch
+from vit_jax.runtime import hosts
 hosts._AGREEMENT_SECONDS = 5
-sweep.main_lib.define_flags()
-sweep.define_flags()
-cli.run(sweep.main)
+dispatch.main()
 """
 
 
@@ -137,7 +134,7 @@ def two_processes(folder, workdir, *args):
   address = f'127.0.0.1:{free_port()}'
   processes = [
     start_command(
-      *(sys.executable, '-c', _MAIN),
+      *(sys.executable, '-c', _MAIN, 'sweep'),
       f'--config=tests/configs/tiny.py:{folder}',
       f'--workdir={workdir}',
       '--config.total_steps=4',

@@ -208,7 +208,7 @@ def test_the_command_line_is_checked_before_anything_is_written(tmp_path):
   result = call_command('train', *words)
   assert result.returncode == 1
   assert result.stderr.strip().splitlines()[-1] == (
-    'vit_jax.main: --config.timescale would have no effect: config.decay_type is'
+    'vit-jax train: --config.timescale would have no effect: config.decay_type is'
     " not 'rsqrt'. Leave it out, or change that."
   )
   assert not (tmp_path / 'run').exists()

@@ -9,10 +9,11 @@ from conftest import tiny
 import numpy as np
 import pytest
 
-from vit_jax import train
-from vit_jax.evaluation import evaluator
+from vit_jax.commands import train as train_command
 from vit_jax.reporting import plot
 from vit_jax.runtime import files
+from vit_jax.training import evaluate
+from vit_jax.weights import array_files
 
 # Grow line by line: a kill may cut the last one, which readers leave out.
 _APPENDED = ('metrics.jsonl', 'events.out.tfevents')
@@ -44,8 +45,8 @@ def test_no_file_of_a_run_is_written_under_its_final_name(
   config.total_steps, config.warmup_steps = 2, 1
   config.eval_every, config.checkpoint_every = 2, 1
   config.report = True
-  train.train_and_evaluate(config, str(tmp_path))
-  evaluator.evaluate(config, str(tmp_path))
+  train_command.train_and_report(config, str(tmp_path))
+  evaluate.evaluate(config, str(tmp_path))
   left = [p for p in tmp_path.rglob('*') if p.is_file()]
   names = {p.name for p in left}
   assert {
@@ -71,8 +72,10 @@ def test_no_file_of_a_run_is_written_under_its_final_name(
 _WRITERS = {
   'a.json': lambda n, path: files.write_json({'a': n}, path),
   'a.txt': lambda n, path: files.write_lines([str(n)], path),
-  'a.npz': lambda n, path: files.write_npz({'a': n}, path),
-  'a.safetensors': lambda n, path: files.write_safetensors({'a': [n]}, path),
+  'a.npz': lambda n, path: array_files.write_npz({'a': n}, path),
+  'a.safetensors': lambda n, path: array_files.write_safetensors(
+    {'a': [n]}, path
+  ),
   'a.png': lambda n, path: plot.save(
     plot.points(np.ones((n, 2)), x='', y=''), path
   ),

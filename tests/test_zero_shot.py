@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from vit_jax import zero_shot as zero_shot_lib
 from vit_jax.commands import zero_shot
 from vit_jax.configs import models as model_configs
 from vit_jax.data import text
@@ -41,10 +42,10 @@ def unseen(tmp_path_factory):
 
 
 def test_unseen_colours_are_told_by_their_names(lit_run, unseen):
-  weights = zero_shot.load(str(lit_run[1] / 'artifact'))
+  weights = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
   assert weights.vocabulary == str(lit_run[1] / 'artifact' / 'vocabulary.txt')
   got = list(
-    zero_shot.classify(
+    zero_shot_lib.classify(
       weights, list(unseen), COLOURS, templates=TEMPLATES, batch_size=5
     )
   )
@@ -55,9 +56,9 @@ def test_unseen_colours_are_told_by_their_names(lit_run, unseen):
 
 
 def test_probabilities_are_those_of_the_averaged_templates(lit_run, unseen):
-  weights = zero_shot.load(str(lit_run[1] / 'artifact'))
+  weights = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
   path = next(iter(unseen))
-  [row] = zero_shot.classify(weights, [path], COLOURS, templates=TEMPLATES)
+  [row] = zero_shot_lib.classify(weights, [path], COLOURS, templates=TEMPLATES)
   model = weights.module()
   tokenizer = text.get_tokenizer('bert', weights.vocabulary, 6)
   prompts = [t.format(name) for name in COLOURS for t in TEMPLATES]
@@ -73,7 +74,7 @@ def test_probabilities_are_those_of_the_averaged_templates(lit_run, unseen):
   assert [p for _, p in row] == pytest.approx(sorted(want)[::-1], abs=1e-4)
 
   sigmoid = dataclasses.replace(weights, loss='sigmoid')
-  [row] = zero_shot.classify(sigmoid, [path], COLOURS, templates=TEMPLATES)
+  [row] = zero_shot_lib.classify(sigmoid, [path], COLOURS, templates=TEMPLATES)
   want = 1 / (1 + np.exp(-logits))
   assert [p for _, p in row] == pytest.approx(sorted(want)[::-1], abs=1e-4)
 
@@ -103,7 +104,7 @@ def test_the_command_line(lit_run, unseen, tmp_path):
   assert result.returncode == 1
   assert 'Traceback' not in result.stderr
   line = result.stderr.strip().splitlines()[-1]
-  assert re.match('vit_jax.zero_shot: /nowhere is no artifact folder', line)
+  assert re.match('vit-jax zero_shot: /nowhere is no artifact folder', line)
 
 
 @pytest.fixture
@@ -132,8 +133,8 @@ def test_released_models_are_found_by_either_name(released, unseen):
   path = next(iter(unseen))
 
   def classified(*args, **kwargs):
-    weights = zero_shot.load(*args, **kwargs)
-    return list(zero_shot.classify(weights, [path], ['fox', 'brown photo']))
+    weights = zero_shot_lib.load(*args, **kwargs)
+    return list(zero_shot_lib.classify(weights, [path], ['fox', 'brown photo']))
 
   want = classified('lit_l16ti', pretrained_dir=str(released))
   assert want == classified('LiT-L16Ti', pretrained_dir=str(released))
@@ -144,11 +145,11 @@ def test_released_models_are_found_by_either_name(released, unseen):
     vocabulary=str(released / 'LiT-L16Ti.model'),
   )
   with pytest.raises(errors.UserError, match='--config_name=lit_b16b'):
-    zero_shot.load(str(released / 'mine.npz'))
+    zero_shot_lib.load(str(released / 'mine.npz'))
 
 
 def test_what_does_not_fit_is_named(released, monkeypatch, lit_run, unseen):
-  load = lambda *args: zero_shot.load(*args, pretrained_dir=str(released))
+  load = lambda *args: zero_shot_lib.load(*args, pretrained_dir=str(released))
   path = next(iter(unseen))
   weights = load('LiT-L16Ti')
   for kwargs, message in (
@@ -161,7 +162,7 @@ def test_what_does_not_fit_is_named(released, monkeypatch, lit_run, unseen):
   ):
     kwargs = {'paths': [path], 'labels': ['a']} | kwargs
     with pytest.raises(errors.UserError, match=message):
-      list(zero_shot.classify(weights, **kwargs))
+      list(zero_shot_lib.classify(weights, **kwargs))
 
   (released / 'LiT-L16Ti.model').unlink()
 
@@ -197,12 +198,12 @@ def forget_vocabulary(folder):
 
 
 def test_a_vocabulary_past_the_embeddings_is_refused(lit_run, tmp_path, unseen):
-  weights = zero_shot.load(str(lit_run[1] / 'artifact'))
+  weights = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
   words = '\n'.join(['[PAD]', '[CLS]', *map(str, range(39))])
   (tmp_path / 'long.txt').write_text(words)
   weights = dataclasses.replace(weights, vocabulary=str(tmp_path / 'long.txt'))
   with pytest.raises(errors.UserError, match='ids up to 41, .* of 40 ids'):
-    list(zero_shot.classify(weights, list(unseen), ['a']))
+    list(zero_shot_lib.classify(weights, list(unseen), ['a']))
 
 
 def test_lists_are_given_or_in_files(tmp_path):

@@ -15,6 +15,7 @@ import ml_collections
 
 from tools import record_result
 from vit_jax.commands import cli
+from vit_jax.data import batching
 from vit_jax.evaluation import evaluator
 from vit_jax.models import inference
 from vit_jax.runtime import errors
@@ -22,7 +23,6 @@ from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
 from vit_jax.training import state as state_lib
-from vit_jax.training import tasks
 from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
 
@@ -77,7 +77,7 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
 def _evaluate(
   config: ml_collections.ConfigDict, weights: weights_lib.Weights
 ) -> dict[str, Any]:
-  data, mesh = tasks.data(config), sharding.make_mesh()
+  data, mesh = batching.of_config(config), sharding.make_mesh()
   if data.class_names != list(weights.class_names):
     raise errors.UserError(
       f'{config.dataset} has the classes {", ".join(data.class_names[:3])} ...,'

@@ -27,6 +27,7 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
 from vit_jax.training import metrics
+from vit_jax.weights import array_files
 from vit_jax.weights import artifact
 from vit_jax.weights import extras
 
@@ -105,8 +106,8 @@ def _of_model(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _write_small(
   source: pathlib.Path, folder: pathlib.Path, config: Mapping[str, Any]
 ) -> None:
-  arrays = files.read_npz(source / artifact.WEIGHTS)
-  files.write_npz(arrays, folder / artifact.WEIGHTS, np.float16)
+  arrays = array_files.read_npz(source / artifact.WEIGHTS)
+  array_files.write_npz(arrays, folder / artifact.WEIGHTS, np.float16)
   files.write_lines(
     files.read_lines(source / artifact.LABELS), folder / artifact.LABELS
   )

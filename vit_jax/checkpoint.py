@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from vit_jax import official
 from vit_jax.configs import models as model_configs
-from vit_jax.runtime import files
 from vit_jax.weights import adaptation
+from vit_jax.weights import array_files
 from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import released
@@ -94,4 +94,4 @@ def save(
   dtype: npt.DTypeLike = np.float32,
 ) -> None:
   """Writes parameters as an official `.npz`, whole or not at all."""
-  files.write_npz(weights_lib.flatten(params), path, dtype)
+  array_files.write_npz(weights_lib.flatten(params), path, dtype)

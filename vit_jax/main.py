@@ -1,149 +1,16 @@
-"""Trains or evaluates what a config says.
+"""The official command line; `vit-jax train` is the same.
 
 python -m vit_jax.main --config=configs/digits.py --workdir=/tmp/digits
 """
 
+import sys
+
 if __name__ == '__main__':
   from vit_jax.runtime import exits
 
-  exits.on_interrupt()  # Before the imports, which take seconds.
+  sys.argv[0] = 'vit_jax.main'
+  exits.on_interrupt()  # Ctrl-C would break the imports, which take seconds.
 
-  from vit_jax.runtime import huge_pages
+  from vit_jax.commands import dispatch
 
-  huge_pages.use()  # Likewise: it would repeat them.
-
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from absl import flags
-from absl import logging
-import jax
-import ml_collections
-from ml_collections import config_flags
-
-from vit_jax import inference_time
-from vit_jax import train
-from vit_jax.commands import cli
-from vit_jax.configs import durations
-from vit_jax.configs import resolved
-from vit_jax.configs import unused
-from vit_jax.configs import validate
-from vit_jax.evaluation import evaluator
-from vit_jax.runtime import errors
-from vit_jax.runtime import hosts
-from vit_jax.runtime import storage
-from vit_jax.training import contrastive
-
-Trainer = Callable[[ml_collections.ConfigDict, str], Any]
-
-TRAINERS: dict[
-  tuple[str, bool], Trainer
-] = {  # By config.trainer and whether the model is of images and texts.
-  ('train', False): train.train_and_evaluate,
-  ('evaluate', False): evaluator.evaluate,
-  ('contrastive', True): contrastive.train_and_evaluate,
-  ('evaluate', True): contrastive.evaluate,
-  ('inference_time', False): inference_time.inference_time,
-}
-
-
-def define_flags() -> None:
-  """Defines the flags that `run` reads."""
-  config_flags.DEFINE_config_file(
-    'config', None, 'Run file, see configs/.', lock_config=True
-  )
-  flags.DEFINE_string(
-    'workdir',
-    None,
-    'Folder for checkpoints, metrics, the artifact; or gs://BUCKET/FOLDER.',
-  )
-  flags.DEFINE_enum(
-    'distributed',
-    'auto',
-    ['auto', 'on', 'off'],
-    'Whether to run with the other hosts of a cluster; auto: where one is seen.',
-  )
-  flags.DEFINE_string(
-    'coordinator_address', None, 'HOST:PORT of process 0, a free port there.'
-  )
-  flags.DEFINE_integer(
-    'num_processes', None, 'Number of processes, over all hosts.', lower_bound=1
-  )
-  flags.DEFINE_integer(
-    'process_id', None, 'Number of this process, from 0.', lower_bound=0
-  )
-  flags.DEFINE_integer(
-    'heartbeat_timeout',
-    100,
-    'Seconds after which a silent process counts as lost, and the others stop.',
-    lower_bound=1,
-  )
-  flags.mark_flags_as_required(['config', 'workdir'])
-
-
-def read_config() -> ml_collections.ConfigDict:
-  """Returns the settings of the flags, checked.
-
-  Raises:
-    errors.UserError: if one of them cannot work.
-  """
-  config = flags.FLAGS.config
-  if config.trainer == 'inference_time':
-    inference_time.check(config)
-    return config
-  given = config_flags.get_override_values(flags.FLAGS['config'])
-  config = durations.steps_first(config, given)
-  config = resolved.complete(config)
-  validate.validate(config)
-  unused.refuse(config, given)
-  return config
-
-
-def launch(trainer: Trainer, config: ml_collections.ConfigDict) -> None:
-  """Joins the other hosts and runs a trainer in the workdir of the flags.
-
-  Raises:
-    errors.UserError: if the workdir cannot be written or hosts cannot be joined,
-      or what the trainer raises.
-  """
-  options = flags.FLAGS
-  folder = storage.make_workdir(options.workdir)
-  hosts.start(
-    options.distributed,
-    coordinator_address=options.coordinator_address,
-    num_processes=options.num_processes,
-    process_id=options.process_id,
-    heartbeat_timeout=options.heartbeat_timeout,
-  )
-  logging.info(
-    'Process %d of %d, devices: %s',
-    jax.process_index(),
-    jax.process_count(),
-    jax.local_devices(),
-  )
-  with hosts.failing_together():
-    hosts.check_shared(folder)
-    trainer(config, options.workdir)
-
-
-def has_texts(config: ml_collections.ConfigDict) -> bool:
-  """Whether the model is of images and texts."""
-  return 'text_model' in (config.get('model') or {})
-
-
-def main(argv: Sequence[str]) -> None:
-  cli.refuse_words(argv)
-  config = read_config()
-  trainer = TRAINERS.get((config.trainer, has_texts(config)))
-  if trainer is None:
-    raise errors.UserError(
-      f'config.trainer is {config.trainer!r}, here one of'
-      f' {sorted({name for name, _ in TRAINERS})}. python -m vit_jax.sweep'
-      f' runs sweeps.'
-    )
-  launch(trainer, config)
-
-
-if __name__ == '__main__':
-  define_flags()
-  cli.run(main)
+  dispatch.run('train', sys.argv[1:], program='vit_jax.main')

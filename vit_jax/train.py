@@ -1,31 +1,25 @@
 """Training: what the loop needs, and what it leaves."""
 
-from collections.abc import Callable, Iterator, Sequence
 import contextlib
-import dataclasses
 import functools
-import itertools
 import json
-import runpy
 from typing import Any
 
 from absl import logging
-import flax.linen as nn
 import jax
 from jaxtyping import Array
 import ml_collections
 
 from vit_jax import official
 from vit_jax.configs import arguments
+from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
-from vit_jax.data import dataset
-from vit_jax.data import pipeline
+from vit_jax.data import batching
 from vit_jax.data import sources
 from vit_jax.evaluation import evaluator
 from vit_jax.models import blocks
 from vit_jax.models import flops
-from vit_jax.reporting import report
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
@@ -37,7 +31,6 @@ from vit_jax.training import stages as stages_lib
 from vit_jax.training import start
 from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
-from vit_jax.training import update
 from vit_jax.training import workdir as workdir_lib
 from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
@@ -50,79 +43,14 @@ def __getattr__(name: str) -> Any:
   raise official.missing(__name__, name)
 
 
-@dataclasses.dataclass(frozen=True)
-class Task:
-  """What the loop needs to know of what is trained.
-
-  Attributes:
-    data: both splits.
-    model: the module, for the log and its FLOPs.
-    stages: of the run, one after the other.
-    initial_params: pretrained weights, or None, to parameters.
-    eval_fn: parameters to metrics, `state.BEST_METRIC` among them.
-    vocabulary: file of the tokeniser, where there are texts.
-  """
-
-  data: tasks.Data
-  model: nn.Module
-  stages: Sequence[stages_lib.Stage]
-  initial_params: Callable[..., dict[str, Any]]
-  eval_fn: evaluator.EvalFn
-  vocabulary: str | None = None
-
-
-def classification(
-  config: ml_collections.ConfigDict,
-  mesh: jax.sharding.Mesh,
-  data: tasks.Data | None = None,
-  *,
-  splits: dataset.Splits | None = None,
-) -> Task:
-  """Returns the task of finding the class of an image.
-
-  Args:
-    config: settings, none open.
-    mesh: where the state is.
-    data: None makes it of `splits`.
-    splits: the data set; None opens it.
-  """
-  data = data or tasks.data(config, splits)
-  model = tasks.model(config, len(data.class_names))
-  loss_fn = update.make_loss_fn(
-    model, data.preprocess.train, config.loss, config.label_smoothing, data.mix
-  )
-  is_fixed = config.posemb == 'sincos2d'
-  stages = stages_lib.make(
-    config,
-    model,
-    loss_fn,
-    data.image_shape,
-    mesh,
-    locked=('Transformer/posembed_input/',) if is_fixed else (),
-  )
-  shapes = stages[0].like.params
-  return Task(
-    data=data,
-    model=model,
-    stages=stages,
-    initial_params=lambda weights: tasks.initial_params(
-      config, model, shapes, data.image_shape, weights
-    ),
-    eval_fn=evaluator.make_eval_fn(config, model, data, mesh),
-  )
-
-
 def train_and_evaluate(
-  config: ml_collections.ConfigDict,
-  workdir: str,
-  make_task: Callable[..., Task] = classification,
+  config: ml_collections.ConfigDict, workdir: str
 ) -> state_lib.TrainState:
   """Trains, evaluates, saves; goes on from the newest checkpoint if there is.
 
   Args:
     config: see `configs.common`.
     workdir: folder for checkpoints, metrics and, at the end, `artifact/`.
-    make_task: (config, mesh, splits=splits) to what is trained.
 
   Returns:
     The last state.
@@ -135,13 +63,11 @@ def train_and_evaluate(
   config = resolved.complete(config)
   validate.validate(config)
   with workdir_lib.guarded(workdir):
-    return _train(config, workdir, make_task)
+    return _train(config, workdir)
 
 
 def _train(
-  config: ml_collections.ConfigDict,
-  workdir: str,
-  make_task: Callable[..., Task],
+  config: ml_collections.ConfigDict, workdir: str
 ) -> state_lib.TrainState:
   if config.profile_steps and storage.is_address(workdir):
     raise errors.UserError(
@@ -150,7 +76,7 @@ def _train(
     )
   mesh = sharding.make_mesh(**config.mesh)
   start.check_batches(config, mesh)
-  if 'text_model' not in (config.model or {}):
+  if not model_configs.has_texts(config.model):
     sources.require_folder(config.dataset)  # Before weights are downloaded.
   saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
   resumed = saver.latest_step is not None
@@ -162,7 +88,7 @@ def _train(
   }
   fingerprints = workdir_lib.check_data(workdir, splits, resumed=resumed)
   start.check_steps(config, saver.latest_step, workdir)
-  task = make_task(config, mesh, splits=filled.splits)
+  task = tasks.make(config, mesh, splits=filled.splits)
   if not resumed:
     state = task.stages[0].new_state(task.initial_params(filled.weights))
   else:
@@ -187,9 +113,16 @@ def _train(
   )
   parts = loop.Parts(
     stages=task.stages,
-    jit_step=functools.partial(jit_step, mesh=mesh),
+    jit_step=functools.partial(stages_lib.jit_step, mesh=mesh),
     eval_fn=task.eval_fn,
-    batches=_batches(config, task.data, mesh, first_step),
+    batches=batching.train_batches(
+      task.data,
+      mesh,
+      config.batch,
+      seed=config.seed,
+      first_step=first_step,
+      total_steps=config.total_steps,
+    ),
     saver=saver,
     writer=writer,
     progress=_progress(config, task, first_step),
@@ -200,37 +133,11 @@ def _train(
   with contextlib.closing(writer), contextlib.closing(parts.batches):
     state, test_metrics = loop.run(config, state, parts)
     if test_metrics is None and config.eval_every:  # The run had ended before.
-      test_metrics = evaluator.of_state(task.eval_fn, state)
+      test_metrics = evaluator.with_average(
+        task.eval_fn, state.params, state.ema
+      )
     _finish(config, state, task, test_metrics, workdir)
   return state
-
-
-def jit_step(
-  stage: stages_lib.Stage, mesh: jax.sharding.Mesh
-) -> Callable[..., Any]:
-  """Returns the step of a stage, jitted; it consumes the old state."""
-  shardings = jax.tree.map(lambda x: x.sharding, stage.like)
-  return jax.jit(
-    sharding.in_mesh(mesh, stage.step),
-    donate_argnums=0,
-    out_shardings=(shardings, sharding.replicated(mesh)),
-  )
-
-
-def _batches(config, data, mesh, first_step) -> Iterator[Batch]:
-  batches = pipeline.train_batches(
-    data.train,
-    data.train_transform,
-    batch_size=config.batch,
-    seed=config.seed,
-    first_step=first_step,
-    shard=sharding.data_shard(mesh, config.batch),
-    **data.loader,
-  )
-  left = config.total_steps - first_step
-  return sharding.put_batches(
-    itertools.islice(batches, left), mesh, config.batch
-  )
 
 
 def _progress(config, task, first_step) -> metrics_lib.Progress:
@@ -266,17 +173,6 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
     logging.info(
       'The model is in %s: %s', path, test_metrics or 'not evaluated'
     )
-  if config.report and not jax.process_index():
-    # Of many hosts none has all devices to itself, to look at images again;
-    # and where none is evaluated, the report does not do it either.
-    looks = jax.process_count() == 1 and config.eval_every > 0
-    path = report.write(
-      workdir,
-      start.plain(config),
-      weights,
-      data.test.source if looks and not task.vocabulary else None,
-    )
-    logging.info('The report is %s', path)
 
 
 def _weights(config, task, params, info) -> weights_lib.Weights:
@@ -289,7 +185,3 @@ def _weights(config, task, params, info) -> weights_lib.Weights:
     info=json.loads(json.dumps(info)),
     vocabulary=task.vocabulary,
   )
-
-
-if __name__ == '__main__':  # As the command is called elsewhere.
-  runpy.run_module('vit_jax.main', run_name='__main__', alter_sys=True)

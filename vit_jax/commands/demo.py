@@ -14,9 +14,9 @@ from absl import flags
 import numpy as np
 
 from vit_jax import predictor as predictor_lib
-from vit_jax.commands import attention
 from vit_jax.commands import predictor_flags
 from vit_jax.models import capture
+from vit_jax.reporting import attention_pictures
 from vit_jax.runtime import errors
 
 
@@ -78,7 +78,9 @@ def _black(predictor: predictor_lib.Predictor) -> np.ndarray:
 def _drawn(predictor: predictor_lib.Predictor, image: Any) -> np.ndarray:
   [(_, pixels)] = predictor.prepared(image)
   [values] = predictor.rollout(image)
-  drawn = attention.on_image(attention.as_picture(pixels), values)
+  drawn = attention_pictures.on_image(
+    attention_pictures.as_picture(pixels), values
+  )
   return np.round(drawn * 255).astype(np.uint8)
 
 

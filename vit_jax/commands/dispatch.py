@@ -1,4 +1,4 @@
-"""`vit-jax COMMAND ...`, the same as `python -m vit_jax.COMMAND ...`.
+"""`vit-jax COMMAND ...`, the same as `python -m vit_jax COMMAND ...`.
 
 It imports only what the command needs. Shells complete commands, flags, settings:
   source <(vit-jax --completion=bash)   or zsh; fish: vit-jax --completion=fish | source
@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import difflib
 import hashlib
+import importlib
 import io
 import json
 import os
 import pathlib
-import runpy
 import sys
 from typing import Any
 
@@ -21,10 +21,12 @@ import platformdirs
 
 import vit_jax
 from vit_jax.runtime import exits
+from vit_jax.runtime import huge_pages
 
 _FOLDER = pathlib.Path(__file__).parent
 
-_MODULES = {'train': 'main', 'prepare': 'data.prepare'}  # Where names differ.
+# These start Python again for huge pages, before anything else is imported.
+_LONG = ('train', 'sweep')
 
 COMMANDS = (
   'train',
@@ -43,8 +45,6 @@ COMMANDS = (
   'show_batch',
   'models_list',
   'prepare',
-  'record_result',
-  'check_result',
 )
 
 _BASH = """\
@@ -71,14 +71,9 @@ _COMPLETIONS = {
 }
 
 
-def _path(command: str) -> pathlib.Path:
-  name = _MODULES.get(command, command)
-  return (_FOLDER / name.replace('.', '/')).with_suffix('.py')
-
-
 def summary(command: str) -> str:
   """Returns the first line of a command's docstring."""
-  tree = ast.parse(_path(command).read_text(encoding='utf-8'))
+  tree = ast.parse((_FOLDER / f'{command}.py').read_text(encoding='utf-8'))
   return (ast.get_docstring(tree) or '').split('\n')[0]
 
 
@@ -106,7 +101,7 @@ def flag_names(command: str) -> list[str]:
 
 def _fingerprint() -> str:
   """Returns a hash of the sizes and times of the files of the package."""
-  stats = [(str(p), p.stat()) for p in sorted(_FOLDER.rglob('*.py'))]
+  stats = [(str(p), p.stat()) for p in sorted(_FOLDER.parent.rglob('*.py'))]
   text = repr([(name, s.st_mtime_ns, s.st_size) for name, s in stats])
   return hashlib.sha256(text.encode()).hexdigest()
 
@@ -115,7 +110,7 @@ def _defined(command: str) -> list[str]:
   """Returns what a command answers to `--complete`, see `cli.run`."""
   out = io.StringIO()
   with contextlib.redirect_stdout(out):
-    _run(command, ['--complete'])
+    run(command, ['--complete'])
   names = out.getvalue().split()
   if '--config=' in names:
     names += [f'--config.{name}=' for name in _settings(command)]
@@ -179,11 +174,23 @@ def _answer(first: str, rest: list[str]) -> str:
   sys.exit(f'vit-jax: there is no command {first!r}.{hint} See vit-jax --help.')
 
 
-def _run(command: str, arguments: list[str]) -> None:
-  exits.on_interrupt()  # Before the imports, which take seconds.
-  sys.argv = [sys.argv[0], *arguments]
-  name = _MODULES.get(command, command)
-  runpy.run_module(f'vit_jax.{name}', run_name='__main__', alter_sys=True)
+def run(command: str, arguments: list[str], program: str = '') -> None:
+  """Runs a command.
+
+  Args:
+    command: one of `COMMANDS`.
+    arguments: flags and words.
+    program: how messages name it; by default `vit-jax COMMAND`.
+  """
+  sys.argv = [program or f'vit-jax {command}', *arguments]
+  exits.on_interrupt()  # Ctrl-C would break the imports, which take seconds.
+  if command in _LONG and arguments != ['--complete']:
+    huge_pages.use()
+  module = importlib.import_module(f'vit_jax.commands.{command}')
+  from vit_jax.commands import cli  # Imported late: it imports JAX.
+
+  module.define_flags()
+  cli.run(module.main)
 
 
 def main() -> None:
@@ -192,10 +199,6 @@ def main() -> None:
   if first == 'help' and rest and rest[0] in COMMANDS:
     first, rest = rest[0], ['--help']
   if first in COMMANDS:
-    _run(first, rest)
+    run(first, rest)
   else:
     print(_answer(first, rest))
-
-
-if __name__ == '__main__':
-  main()

@@ -29,13 +29,13 @@ from vit_jax import train
 from vit_jax.configs import common
 from vit_jax.configs import models
 from vit_jax.configs import resolved
+from vit_jax.data import batching
 from vit_jax.data import image_files
 from vit_jax.reporting import curves
 from vit_jax.runtime import compilation_cache
 from vit_jax.runtime import environment
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
-from vit_jax.training import tasks
 from vit_jax.weights import record as weights_lib
 
 OK, WARNING, FAILED = 'ok', 'warning', 'FAILED'
@@ -180,7 +180,7 @@ def check_weights(name: str | None) -> Iterator[Finding]:
 def check_dataset(name: str | None) -> Iterator[Finding]:
   """Opens a data set as training does, and decodes some images of each split."""
   name = name or 'digits'
-  data = tasks.data(resolved.with_defaults(_tiny_config(name)))
+  data = batching.of_config(resolved.with_defaults(_tiny_config(name)))
   counts = []
   for split, decoded in (('train', data.train), ('test', data.test)):
     count, total = min(_MOST_DECODED, len(decoded)), len(decoded)

@@ -147,7 +147,7 @@ def plan(
   )
   program = compile_setting(setting)
   image_flops = flops.train_flops(
-    tasks.model(config, len(data.class_names)), data.image_shape
+    tasks.make(config, mesh, data).model, data.image_shape
   )
   parts = [
     f'{config.model.model_name}, {config.dtype}, {setting}, on {mesh.size} x'
@@ -241,9 +241,4 @@ def define_flags() -> None:
   flags.DEFINE_bool(
     'search', True, 'Look for the largest batch and the fewest parts that fit.'
   )
-
-
-if __name__ == '__main__':
-  define_flags()
-  flags.mark_flags_as_required(['config'])
-  cli.run(main)
+  flags.mark_flag_as_required('config')

@@ -9,128 +9,15 @@ seed shows others.
 """
 
 from collections.abc import Sequence
-import math
 
 from absl import flags
 import cv2
-import jax
-from jaxtyping import ArrayLike, Float, UInt8
-import ml_collections
 from ml_collections import config_flags
-import numpy as np
 
 from vit_jax.commands import cli
-from vit_jax.configs import resolved
-from vit_jax.configs import validate
-from vit_jax.data import pipeline
+from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
-from vit_jax.training import tasks
-
-Sheet = UInt8[np.ndarray, 'rows columns 3']
-Captions = list[list[str]]
-
-_MIN_SIDE = 128  # Smaller images are shown larger.
-_LINE, _MARGIN = 16, 4  # In pixels: of a line of text, between images.
-_FONT = {'fontFace': cv2.FONT_HERSHEY_SIMPLEX, 'fontScale': 0.42}
-
-
-def load_batch(
-  config: ml_collections.ConfigDict, num: int, *, test: bool
-) -> tuple[Float[np.ndarray, 'B H W C'], Captions]:
-  """Returns images in [0, 1] and the lines of text for each.
-
-  Args:
-    config: settings; its weights are not read.
-    num: how many of the first training images of the run; or of the test
-      images, of which there may be fewer.
-    test: whether to show test images, as evaluation sees them.
-
-  Raises:
-    errors.UserError: if a setting or a file is wrong, or there are no labels.
-  """
-  config = resolved.complete(config)
-  validate.validate(config)
-  if config.trainer == 'contrastive':
-    raise errors.UserError(
-      "config.trainer is 'contrastive': its images have captions. Only those with"
-      ' labels can be shown.'
-    )
-  # Whichever model it is: its normalisation is undone below.
-  config = resolved.with_defaults(config, {'model': {}})
-  data = tasks.data(config)
-  if test:
-    batches = pipeline.eval_batches(
-      data.test, data.eval_transform, batch_size=num, **data.loader
-    )
-    batch = next(batches)
-    batch = {name: x[batch['mask']] for name, x in batch.items()}
-    images = jax.jit(data.preprocess.eval)(batch['image'])
-    captions = [[data.class_names[label]] for label in batch['label']]
-  else:
-    batches = pipeline.train_batches(
-      data.train,
-      data.train_transform,
-      batch_size=num,
-      seed=config.seed,
-      **data.loader,
-    )
-    images, captions = _augment(next(batches), data, config.seed)
-  mean, std = np.float32(config.pp.mean), np.float32(config.pp.std)
-  return np.asarray(images) * std + mean, captions
-
-
-def _augment(
-  batch: pipeline.Batch, data: tasks.Data, seed: int
-) -> tuple[ArrayLike, Captions]:
-  augment_key, mix_key = jax.random.split(jax.random.key(seed))
-  images = jax.jit(data.preprocess.train)(augment_key, batch['image'])
-  if not data.mix:
-    return images, [[data.class_names[label]] for label in batch['label']]
-  images, targets = jax.jit(data.mix)(mix_key, images, batch['label'])
-  captions = []
-  for shares in np.asarray(targets):
-    classes = np.argsort(-shares)[: np.count_nonzero(shares)]
-    captions.append([f'{shares[i]:.2f} {data.class_names[i]}' for i in classes])
-  return images, captions
-
-
-def contact_sheet(
-  images: Float[np.ndarray, 'B H W C'], captions: Captions
-) -> Sheet:
-  """Draws images in [0, 1] in rows, the lines of their captions under each."""
-  if images.shape[-1] not in (1, 3):
-    raise errors.UserError(
-      f'Images with {images.shape[-1]} channels cannot be shown, 1 or 3 can.'
-    )
-  pixels = np.round(np.clip(images, 0, 1) * 255).astype(np.uint8)
-  factor = math.ceil(_MIN_SIDE / max(pixels.shape[1:3]))
-  pixels = pixels.repeat(factor, 1).repeat(factor, 2)
-  height, width = pixels.shape[1:3]
-  cell = (
-    height + _LINE * max(map(len, captions)) + 2 * _MARGIN,
-    width + _MARGIN,
-  )
-  columns = math.ceil(math.sqrt(len(pixels)))
-  rows = math.ceil(len(pixels) / columns)
-  sheet = np.full((rows * cell[0], columns * cell[1], 3), 255, np.uint8)
-  for i, (image, lines) in enumerate(zip(pixels, captions, strict=True)):
-    top, left = i // columns * cell[0], i % columns * cell[1]
-    sheet[top : top + height, left : left + width] = image
-    for n, line in enumerate(lines, 1):
-      place = (left + 1, top + height + n * _LINE - _MARGIN)
-      cv2.putText(sheet, _fit(line, width), place, color=(0, 0, 0), **_FONT)
-  return sheet
-
-
-def _fit(text: str, width: int) -> str:
-  """Returns as much of a text as is not wider than so many pixels."""
-  text = text.encode('ascii', 'replace').decode()  # The font has no more.
-  short = text
-  while short and cv2.getTextSize(short, thickness=1, **_FONT)[0][0] > width:
-    text = text[:-1]
-    short = text + '..'
-  return short
 
 
 def define_flags() -> None:
@@ -147,8 +34,10 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
   cli.refuse_words(argv)
   options = flags.FLAGS
-  images, captions = load_batch(options.config, options.num, test=options.test)
-  sheet = contact_sheet(images, captions)
+  images, captions = contact_sheet.load_batch(
+    options.config, options.num, test=options.test
+  )
+  sheet = contact_sheet.draw(images, captions)
   _, data = cv2.imencode('.png', sheet[..., ::-1])
   try:
     storage.write_bytes(data.tobytes(), storage.local_path(options.output))

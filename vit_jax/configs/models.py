@@ -208,6 +208,11 @@ def get_model_config(model: str) -> ml_collections.ConfigDict:
   raise ValueError(f'There is no model {model!r}. Available: {names}.')
 
 
+def has_texts(model: ModelConfig | None) -> bool:
+  """Whether a model has a text tower; None has none yet."""
+  return 'text_model' in (model or {})
+
+
 def patch_grid(
   image_size: tuple[int, int],
   patch_size: tuple[int, int],

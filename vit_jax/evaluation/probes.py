@@ -17,12 +17,12 @@ import numpy as np
 from vit_jax import models
 from vit_jax.configs import arguments
 from vit_jax.configs import validate
+from vit_jax.data import batching
 from vit_jax.data import pipeline
 from vit_jax.data import subsets
 from vit_jax.models import inference
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
-from vit_jax.training import tasks
 
 Features = Float[np.ndarray, 'N D']
 Labels = Int[np.ndarray, ' N']
@@ -35,7 +35,7 @@ _COSTS = (1e-3, 1e-2, 1e-1, 1.0)
 
 def make(
   config: ml_collections.ConfigDict,
-  data: tasks.Data,
+  data: batching.Data,
   mesh: jax.sharding.Mesh,
 ) -> ProbeFn:
   """Returns parameters to the accuracies of `config.evaluators`."""
@@ -54,7 +54,7 @@ def make(
   )
 
   def read(params: Any, decoded: pipeline.Decoded) -> tuple[Features, Labels]:
-    batches = tasks.eval_batches(
+    batches = batching.eval_batches(
       dataclasses.replace(data, test=decoded), mesh, config.batch_eval
     )
     return _outputs(step_fn, params, batches)

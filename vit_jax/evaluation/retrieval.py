@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 import numpy as np
 
 from vit_jax import models
-from vit_jax.training import losses
+from vit_jax.models import losses
 
 Embeddings = Float[np.ndarray, 'N D']
 

@@ -64,7 +64,7 @@ def from_config(
     model_config: as in `configs.models`; its fields tell the family.
     **kwargs: further arguments of the module.
   """
-  if 'text_model' in model_config:
+  if model_configs.has_texts(model_config):
     family = LitModel
   elif 'tokens_mlp_dim' in model_config:
     family = MlpMixer

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-from vit_jax import train
+from vit_jax.configs import models as model_configs
+from vit_jax.data import batching
 from vit_jax.data import dataset
 from vit_jax.data import pipeline
 from vit_jax.data import stand_in
@@ -18,10 +19,10 @@ from vit_jax.models import flops
 from vit_jax.models import layers
 from vit_jax.planning import hlo
 from vit_jax.runtime import sharding
-from vit_jax.training import contrastive
 from vit_jax.training import out_of_memory as memory_lib
 from vit_jax.training import stages
 from vit_jax.training import state as state_lib
+from vit_jax.training import task as task_lib
 from vit_jax.training import tasks
 
 
@@ -53,7 +54,7 @@ class Program:
 
 def open_data(
   config: ml_collections.ConfigDict, num_classes: int | None = None
-) -> tasks.Data:
+) -> batching.Data:
   """Returns the data set of a config as far as a step depends on it.
 
   Args:
@@ -65,7 +66,7 @@ def open_data(
   """
 
   def decoded(split, train):
-    if 'text_model' in config.model:
+    if model_configs.has_texts(config.model):
       source = stand_in.StandIn(0)
     else:
       source = stand_in.stand_in(
@@ -79,22 +80,13 @@ def open_data(
   splits = dataset.Splits(
     decoded(config.pp.train, train=True), decoded(config.pp.test, train=False)
   )
-  return tasks.data(config, splits)
-
-
-def make_task(
-  config: ml_collections.ConfigDict,
-  mesh: jax.sharding.Mesh,
-  data: tasks.Data,
-) -> train.Task:
-  """Returns what a config trains, with parameters that are not computed."""
-  if 'text_model' in config.model:
-    return contrastive.make_task(config, mesh, data)
-  return train.classification(config, mesh, data)
+  return batching.of_config(config, splits)
 
 
 def batch(
-  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh, data: tasks.Data
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  data: batching.Data,
 ) -> dict[str, jax.ShapeDtypeStruct]:
   """Returns the shapes, dtypes and shardings of a training batch."""
   struct = functools.partial(
@@ -104,7 +96,7 @@ def batch(
   if data.preprocess.on_device:
     size = data.train.source.image_shape[:2]
   image = (config.batch, *size, data.train.num_channels)
-  if 'text_model' in config.model:
+  if model_configs.has_texts(config.model):
     target = {'tokens': (config.batch, config.model.pp.max_len)}
   else:
     target = {'label': (config.batch,)}
@@ -117,7 +109,7 @@ def batch(
 def trace_step(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
-  data: tasks.Data,
+  data: batching.Data,
 ) -> tuple[stages.Stage, jax.stages.Traced]:
   """Returns the largest stage of a config, and its step traced for the mesh."""
   key = jax.eval_shape(lambda: jax.random.key(0))
@@ -125,15 +117,15 @@ def trace_step(
     key.shape, key.dtype, sharding=sharding.replicated(mesh)
   )
   with layers.compiling_for(mesh.devices.flat[0].platform):
-    stage = _largest(make_task(config, mesh, data))
-    step = train.jit_step(stage, mesh)
+    stage = _largest(tasks.make(config, mesh, data))
+    step = stages.jit_step(stage, mesh)
     return stage, step.trace(stage.like, batch(config, mesh, data), key)
 
 
 def compile_step(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
-  data: tasks.Data,
+  data: batching.Data,
 ) -> Program:
   """Compiles the training step for the devices of a mesh.
 
@@ -186,13 +178,13 @@ def _needed(message: str) -> dict[str, Any]:
 def state(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
-  data: tasks.Data,
+  data: batching.Data,
 ) -> state_lib.TrainState:
   """Returns shapes, dtypes and shardings of the state that a config trains."""
-  return _largest(make_task(config, mesh, data)).like
+  return _largest(tasks.make(config, mesh, data)).like
 
 
-def _largest(task: train.Task) -> stages.Stage:
+def _largest(task: task_lib.Task) -> stages.Stage:
   """Returns the stage that trains the most parameters."""
   return max(task.stages, key=lambda stage: device_bytes(stage.like))
 

@@ -9,6 +9,7 @@ import jax
 from vit_jax.planning import compilation
 from vit_jax.planning import memory_search
 from vit_jax.runtime import sharding
+from vit_jax.training import abstract
 from vit_jax.training import out_of_memory as memory_lib
 from vit_jax.training import state as state_lib
 
@@ -45,7 +46,7 @@ def state(like: state_lib.TrainState, mesh: jax.sharding.Mesh) -> str:
   for n in sorted({*fsdp[:_MAX_ROWS], mesh.shape['fsdp']}):
     sizes = (count // n, n, mesh.shape['model'])
     other = jax.sharding.AbstractMesh(sizes, mesh.axis_names)
-    placed = sharding.place_state(other, like)
+    placed = abstract.place(other, like)
     mark = ' (this)' if n == mesh.shape['fsdp'] else ''
     rows.append(
       (

@@ -14,7 +14,6 @@ import pathlib
 import statistics
 from typing import Any
 
-from absl import flags
 import cv2
 import flax.traverse_util
 from jaxtyping import Float, Int
@@ -24,14 +23,13 @@ import numpy as np
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import predictor as predictor_lib
-from vit_jax.commands import attention
-from vit_jax.commands import cli
-from vit_jax.commands import evaluate
 from vit_jax.data import sources
 from vit_jax.data import subsets
+from vit_jax.evaluation import predictions
 from vit_jax.evaluation import scores
 from vit_jax.models import capture
 from vit_jax.models import flops
+from vit_jax.reporting import attention_pictures
 from vit_jax.reporting import curves
 from vit_jax.reporting import plot
 from vit_jax.runtime import environment
@@ -156,7 +154,7 @@ def _predictions(
   predictor = predictor_lib.Predictor(
     weights, batch_size=batch_size, on_bad_image='skip'
   )
-  p = evaluate.predictions(predictor, source)
+  p = predictions.predictions(predictor, source)
   names = predictor.labels
   classes = scores.per_class(p, names)
   worst = sorted(classes.items(), key=lambda item: item[1]['accuracy'])
@@ -218,14 +216,16 @@ def _pictures(
   indices: Int[np.ndarray, ' n'],
 ) -> list[dict[str, Any]]:
   subset = subsets.Subset(source, p.places[indices])
-  images = [attention.as_picture(x) for _, x in predictor.prepared(subset)]
+  images = [
+    attention_pictures.as_picture(x) for _, x in predictor.prepared(subset)
+  ]
   maps = [None] * len(images)
   if capture.has_attention(predictor.weights.module()):
     maps = predictor.rollout(subset)
   return [
     {
       'image': _data_uri(image),
-      'attention': _data_uri(attention.on_image(image, values))
+      'attention': _data_uri(attention_pictures.on_image(image, values))
       if values is not None
       else '',
       'label': predictor.labels[p.labels[i]],
@@ -246,12 +246,15 @@ def _data_uri(image: Float[np.ndarray, 'H W 3']) -> str:
   return f'data:image/jpeg;base64,{base64.b64encode(data).decode()}'
 
 
-def of_workdir(workdir: str, dataset: str | None = None) -> storage.Path:
+def of_workdir(
+  workdir: str, dataset: str | None = None, *, looks: bool = True
+) -> storage.Path:
   """Writes the page of a run that ended, or goes on.
 
   Args:
     workdir: of the run.
     dataset: where the images are now; None for where they were.
+    looks: whether to look at the test images.
 
   Raises:
     errors.UserError: if it is no workdir, or what `write` raises.
@@ -265,12 +268,11 @@ def of_workdir(workdir: str, dataset: str | None = None) -> storage.Path:
   name = 'artifact_ema' if config['ema_decay'] else 'artifact'
   path = storage.as_path(workdir) / name
   try:
-    if storage.is_address(workdir):
-      raise errors.UserError(f'{path} must be copied to a folder first.')
-    weights = checkpoint.read(path if path.is_dir() else workdir)
+    with storage.local_copy(path if path.is_dir() else workdir) as folder:
+      weights = checkpoint.read(folder)
   except errors.UserError as e:
     print(f'No predictions are shown: {e}')
-  if weights is not None and not weights.vocabulary:
+  if looks and weights is not None and not weights.vocabulary:
     config = ml_collections.ConfigDict(config)
     source = sources.get_source(
       dataset or config.dataset,
@@ -279,19 +281,3 @@ def of_workdir(workdir: str, dataset: str | None = None) -> storage.Path:
     )
     config = config.to_dict()
   return write(workdir, config, weights, source)
-
-
-def main(argv: Sequence[str]) -> None:
-  if len(argv) != 2:
-    raise errors.UserError('Give the workdir of one run.')
-  try:
-    print(of_workdir(argv[1], flags.FLAGS.dataset))
-  except OSError as e:
-    raise errors.UserError(f'{argv[1]}: {e.strerror or e}.') from e
-
-
-if __name__ == '__main__':
-  flags.DEFINE_string(
-    'dataset', None, 'Where the images are, if not where they were.'
-  )
-  cli.run(main)

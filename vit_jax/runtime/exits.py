@@ -28,7 +28,7 @@ _ask: Callable[[], None] | None = None  # Called by the next Ctrl-C.
 
 def program() -> str:
   """Returns the name of the command line, as messages start with it."""
-  return f'vit_jax.{pathlib.Path(sys.argv[0]).stem}'
+  return sys.argv[0]
 
 
 def with_flags(message: str) -> str:

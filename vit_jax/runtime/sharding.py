@@ -23,7 +23,6 @@ from jaxtyping import Array
 import numpy as np
 
 from vit_jax.runtime import errors
-from vit_jax.training import state as state_lib
 
 # First match wins; names are those of the official checkpoints. A spec is of the
 # last dimensions: blocks that are scanned have one more before them, for layers.
@@ -102,28 +101,6 @@ def place(mesh: Mesh | AbstractMesh, params: Any) -> Any:
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
   return jax.tree_util.tree_map_with_path(placed, params)
-
-
-def place_state(
-  mesh: Mesh | AbstractMesh, state: state_lib.TrainState
-) -> state_lib.TrainState:
-  """Returns the shapes and dtypes of a state with shardings.
-
-  An array of the optimizer, whose path ends as that of a parameter does, is
-  where that parameter is if it has its shape. Whatever else there is, such as
-  the factored moments of Adafactor, is small and replicated.
-  """
-  params = place(mesh, state.params)
-  by_path = dict(jax.tree_util.tree_leaves_with_path(params))
-
-  def placed(path: tuple[Any, ...], x: Any) -> jax.ShapeDtypeStruct:
-    ends = (path[start:] for start in range(len(path)))
-    like = next((by_path[end] for end in ends if end in by_path), None)
-    has_its_shape = like is not None and like.shape == x.shape
-    sharding = like.sharding if has_its_shape else replicated(mesh)
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-  return jax.tree_util.tree_map_with_path(placed, state)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

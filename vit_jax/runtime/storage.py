@@ -4,9 +4,12 @@ Whatever comes from a flag, a setting or a caller becomes a path here and nowher
 else, so that no address becomes a local folder named `gs:`.
 """
 
+from collections.abc import Iterator
+import contextlib
 import os
 import pathlib
 import re
+import tempfile
 import uuid
 
 from etils import epath
@@ -108,3 +111,17 @@ def upload(folder: pathlib.Path, address: Path, last: str = '') -> None:
   address.mkdir(parents=True, exist_ok=True)
   for file in sorted(folder.iterdir(), key=lambda p: (p.name == last, p.name)):
     (address / file.name).write_bytes(file.read_bytes())
+
+
+@contextlib.contextmanager
+def local_copy(folder: os.PathLike | str) -> Iterator[pathlib.Path]:
+  """Gives a folder of this machine with the files of a folder or an address."""
+  if not is_address(folder):
+    yield pathlib.Path(folder)
+    return
+  with tempfile.TemporaryDirectory() as temporary:
+    for file in as_path(folder).iterdir():
+      if file.is_file():
+        copy = pathlib.Path(temporary) / file.name
+        copy.write_bytes(file.read_bytes())
+    yield pathlib.Path(temporary)

@@ -18,20 +18,20 @@ import ml_collections
 import numpy as np
 
 from vit_jax import models
-from vit_jax import train
 from vit_jax.configs import arguments
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
+from vit_jax.data import batching
 from vit_jax.data import captions
 from vit_jax.data import dataset
 from vit_jax.data import text
 from vit_jax.evaluation import evaluator
 from vit_jax.evaluation import retrieval
+from vit_jax.models import losses
 from vit_jax.runtime import sharding
-from vit_jax.training import losses
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import state as state_lib
-from vit_jax.training import tasks
+from vit_jax.training import task as task_lib
 from vit_jax.training import update
 from vit_jax.weights import lit
 
@@ -39,32 +39,13 @@ from vit_jax.weights import lit
 _LOCKED = (r'img/(?!head/)',)
 
 
-def train_and_evaluate(
-  config: ml_collections.ConfigDict, workdir: str
-) -> state_lib.TrainState:
-  """As `train.train_and_evaluate`, with images and their captions."""
-  return train.train_and_evaluate(config, workdir, make_task)
-
-
-def evaluate(
-  config: ml_collections.ConfigDict, workdir: str
-) -> dict[str, int | float]:
-  """As `evaluation.evaluate`, with images and their captions."""
-
-  def prepare(config, mesh, splits):
-    task = make_task(config, mesh, splits=splits)
-    return task.stages[0].like, task.eval_fn
-
-  return evaluator.evaluate(config, workdir, prepare)
-
-
 def make_task(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
-  data: tasks.Data | None = None,
+  data: batching.Data | None = None,
   *,
   splits: dataset.Splits | None = None,
-) -> train.Task:
+) -> task_lib.Task:
   """Returns the task of finding the text of an image and the image of a text.
 
   Args:
@@ -100,7 +81,7 @@ def make_task(
     locked=_LOCKED,
   )
   shapes = stages[0].like.params
-  return train.Task(
+  return task_lib.Task(
     data=data,
     model=model,
     stages=stages,
@@ -128,13 +109,13 @@ def _data(
   model: nn.Module,
   vocabulary: str,
   splits: dataset.Splits | None,
-) -> tasks.Data:
+) -> batching.Data:
   tokenizer = text.get_tokenizer(
     model.pp['tokenizer_name'], vocabulary, model.pp['max_len']
   )
   text.check_vocabulary(tokenizer, model.vocab_size, vocabulary)
 
-  data = tasks.data(config, splits)
+  data = batching.of_config(config, splits)
   return dataclasses.replace(
     data,
     train_transform=captions.TrainPair(data.train_transform, tokenizer),
@@ -213,14 +194,14 @@ def embed_step(
 def run_evaluation(
   embed: Callable[..., tuple[dict[str, Array], dict[str, Array]]],
   params: Any,
-  data: tasks.Data,
+  data: batching.Data,
   mesh: jax.sharding.Mesh,
   batch_size: int,
   loss: str,
 ) -> dict[str, int | float]:
   """Returns the metrics of `retrieval.retrieval`, all test images once."""
   parts = []
-  for batch in tasks.eval_batches(data, mesh, batch_size):
+  for batch in batching.eval_batches(data, mesh, batch_size):
     rows, out = embed(params, batch)
     parts.append(rows)
   rows = {

@@ -168,7 +168,7 @@ def _enter(
 
 def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics:
   """Returns the test metrics, which are written too."""
-  metrics = evaluator.of_state(parts.eval_fn, state)
+  metrics = evaluator.with_average(parts.eval_fn, state.params, state.ema)
   parts.writer.write(int(state.step), metrics)
   parts.progress.reset(int(state.step))
   return metrics

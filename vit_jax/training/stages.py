@@ -14,10 +14,11 @@ import optax
 
 from vit_jax import models
 from vit_jax.configs import durations
+from vit_jax.runtime import sharding
+from vit_jax.training import abstract
 from vit_jax.training import freeze as freeze_lib
 from vit_jax.training import optimizers
 from vit_jax.training import state as state_lib
-from vit_jax.training import tasks
 from vit_jax.training import update
 
 Step = Callable[..., tuple[state_lib.TrainState, dict[str, Array]]]
@@ -102,7 +103,7 @@ def make(
       Stage(
         before=before,
         last=before + stage.total_steps,
-        like=tasks.abstract_state(
+        like=abstract.state(
           params, tx, mesh, freeze, has_ema=config.ema_decay > 0
         ),
         step=functools.partial(
@@ -160,3 +161,13 @@ def optimizer(
 def at(stages: Sequence[Stage], step: int) -> Stage:
   """Returns the stage of which the state after a step is."""
   return next((s for s in stages if step <= s.last), stages[-1])
+
+
+def jit_step(stage: Stage, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
+  """Returns the step of a stage, jitted; it consumes the old state."""
+  shardings = jax.tree.map(lambda x: x.sharding, stage.like)
+  return jax.jit(
+    sharding.in_mesh(mesh, stage.step),
+    donate_argnums=0,
+    out_shardings=(shardings, sharding.replicated(mesh)),
+  )

@@ -13,6 +13,7 @@ import optax
 
 from vit_jax import models
 from vit_jax.configs import durations
+from vit_jax.data import batching
 from vit_jax.models import flops
 from vit_jax.runtime import environment
 from vit_jax.runtime import errors
@@ -20,7 +21,6 @@ from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
 from vit_jax.training import stages as stages_lib
-from vit_jax.training import tasks
 from vit_jax.training import workdir as workdir_lib
 from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
@@ -98,7 +98,7 @@ def describe(
   config: ml_collections.ConfigDict,
   model: nn.Module,
   stages: Sequence[stages_lib.Stage],
-  data: tasks.Data,
+  data: batching.Data,
   workdir: str,
   first_step: int,
   vocabulary: str | None,

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 import optax
 
+from vit_jax.models import losses
 from vit_jax.training import freeze as freeze_lib
-from vit_jax.training import losses
 from vit_jax.training import state as state_lib
 
 Batch = dict[str, Array]

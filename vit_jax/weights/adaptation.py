@@ -102,7 +102,7 @@ def at_size(
   Raises:
     errors.UserError: if they cannot be made fit, as those of a Mixer.
   """
-  if weights.model is None or 'text_model' in weights.model:
+  if weights.model is None or model_configs.has_texts(weights.model):
     return weights  # What is refused elsewhere.
   resized = dataclasses.replace(
     weights, preprocessing=_preprocessing_at(weights.preprocessing, size)

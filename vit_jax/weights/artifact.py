@@ -14,6 +14,7 @@ from vit_jax.data import preprocessing as preprocessing_lib
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
+from vit_jax.weights import array_files
 from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import to_huggingface
@@ -36,8 +37,10 @@ def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
   contents.setdefault(CONFIG, {})
   contents[CONFIG] |= _config(weights)
   with files.replaced_folder(directory, last=CONFIG) as temporary:
-    files.write_npz(weights_lib.flatten(weights.params), temporary / WEIGHTS)
-    files.write_safetensors(arrays, temporary / files.SAFETENSORS)
+    array_files.write_npz(
+      weights_lib.flatten(weights.params), temporary / WEIGHTS
+    )
+    array_files.write_safetensors(arrays, temporary / array_files.SAFETENSORS)
     for name, content in contents.items():
       files.write_json(content, temporary / name)
     files.write_lines(weights.class_names, temporary / LABELS)
@@ -101,7 +104,7 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
   try:
     labels = files.read_lines(directory / LABELS)
     weights = weights_lib.Weights(
-      params=npz.params_of(files.read_npz(path), path),
+      params=npz.params_of(array_files.read_npz(path), path),
       model=config['model'],
       class_names=labels,
       preprocessing=_preprocessing(config),

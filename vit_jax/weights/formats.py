@@ -4,6 +4,7 @@ import pathlib
 
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
+from vit_jax.weights import array_files
 from vit_jax.weights import artifact
 from vit_jax.weights import huggingface
 from vit_jax.weights import npz
@@ -46,10 +47,10 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
 
 
 def _read_file(path: pathlib.Path) -> weights_lib.Weights:
-  is_in_artifact = path.name in (artifact.WEIGHTS, files.SAFETENSORS)
+  is_in_artifact = path.name in (artifact.WEIGHTS, array_files.SAFETENSORS)
   if is_in_artifact and artifact.is_artifact(path.parent):
     return artifact.load(path.parent)
-  if files.is_safetensors(path):
+  if array_files.is_safetensors(path):
     return _read_safetensors(path)
   with open(path, 'rb') as f:
     is_zip = f.read(2) == b'PK'
@@ -72,13 +73,13 @@ def _read_folder(folder: pathlib.Path) -> weights_lib.Weights:
 
 
 def _read_safetensors(path: pathlib.Path) -> weights_lib.Weights:
-  names = files.safetensors_names(path)
+  names = array_files.safetensors_names(path)
   if huggingface.is_names(names):
     return huggingface.read(path)
   if timm_names.is_names(names):
     return timm.read(path)
   if any('/' in name for name in names):
-    return npz.from_flat(files.read_safetensors(path), path)
+    return npz.from_flat(array_files.read_safetensors(path), path)
   raise errors.UserError(
     f'{path} holds neither a ViT of transformers nor of timm: its'
     f' {len(names)} arrays have names such as {", ".join(names[:3])}.'

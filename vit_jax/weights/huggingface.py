@@ -10,6 +10,7 @@ from absl import logging
 
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
+from vit_jax.weights import array_files
 from vit_jax.weights import extras
 from vit_jax.weights import infer
 from vit_jax.weights import record as weights_lib
@@ -84,7 +85,7 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
   Raises:
     errors.UserError: if it is another architecture, damaged or not whole.
   """
-  arrays = files.read_safetensors(path)
+  arrays = array_files.read_safetensors(path)
   folder = path if path.is_dir() else path.parent
   return from_state_dict(
     arrays,

@@ -21,7 +21,7 @@ from vit_jax.weights import released
 def full_name(model: str) -> str | None:
   """Returns `LiT-B16B` for itself or `lit_b16b`; None if there is no such."""
   for name, config in model_configs.MODEL_CONFIGS.items():
-    if 'text_model' in config and model in (
+    if model_configs.has_texts(config) and model in (
       name,
       model_configs.short_name(name),
     ):

@@ -10,7 +10,7 @@ import numpy as np
 
 from vit_jax.models import blocks
 from vit_jax.runtime import errors
-from vit_jax.runtime import files
+from vit_jax.weights import array_files
 from vit_jax.weights import infer
 from vit_jax.weights import record as weights_lib
 
@@ -23,7 +23,7 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
   Raises:
     errors.UserError: if it is no checkpoint.
   """
-  return from_flat(files.read_npz(path), path)
+  return from_flat(array_files.read_npz(path), path)
 
 
 def from_flat(

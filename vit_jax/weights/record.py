@@ -60,7 +60,7 @@ class Weights:
         f' {", ".join(sorted(flatten(self.params))[:3])}, ... To fine-tune them,'
         ' set config.model.'
       )
-    if 'text_model' in self.model:  # Its classes are what texts say.
+    if model_configs.has_texts(self.model):  # Its classes are what texts say.
       return models.from_config(self.model)
     return models.from_config(
       self.model, num_classes=len(self.class_names) or None
@@ -103,7 +103,7 @@ def has_zero_head(params: Params) -> bool:
 
 def check_vision(weights: Weights) -> None:
   """Raises `errors.UserError` unless the weights are of images of a size."""
-  if weights.model is not None and 'text_model' in weights.model:
+  if model_configs.has_texts(weights.model):
     raise errors.UserError(
       'These weights compare images with texts: use python -m'
       ' vit_jax.zero_shot --labels=...'

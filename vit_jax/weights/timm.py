@@ -10,6 +10,7 @@ from absl import logging
 
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
+from vit_jax.weights import array_files
 from vit_jax.weights import extras
 from vit_jax.weights import infer
 from vit_jax.weights import npz
@@ -49,7 +50,7 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
   """
   folder = path if path.is_dir() else path.parent
   return from_state_dict(
-    files.read_safetensors(path),
+    array_files.read_safetensors(path),
     files.read_json(folder / 'config.json'),
     str(path),
   )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from vit_jax.configs import models as model_configs
 from vit_jax.runtime import errors
 from vit_jax.weights import extras
 from vit_jax.weights import huggingface
@@ -107,7 +108,7 @@ def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
 def _unsupported_features(model: dict[str, Any], head: bool) -> list[str]:
   if 'tokens_mlp_dim' in model:
     return ['MLP-Mixer']
-  if 'text_model' in model:
+  if model_configs.has_texts(model):
     return ['LiT']
   reasons = []
   if model.get('resnet'):

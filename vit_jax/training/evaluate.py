@@ -1,0 +1,63 @@
+"""Evaluates the newest checkpoint of a run."""
+
+import json
+
+import jax
+import ml_collections
+
+from vit_jax.configs import resolved
+from vit_jax.configs import validate
+from vit_jax.evaluation import evaluator
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.runtime import sharding
+from vit_jax.runtime import storage
+from vit_jax.training import resolve
+from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
+
+
+def evaluate(
+  config: ml_collections.ConfigDict, workdir: str
+) -> dict[str, int | float]:
+  """Evaluates the newest checkpoint of a workdir on `config.pp.test`.
+
+  Args:
+    config: see `configs.common`.
+    workdir: of the run.
+
+  Returns:
+    The metrics, also written to `workdir/evaluation.json`.
+
+  Raises:
+    errors.UserError: if there is no checkpoint, or it does not fit the config.
+  """
+  config = resolved.complete(config)
+  validate.validate(config)
+  folder = storage.as_path(workdir)
+  if not (folder / 'checkpoints').is_dir():
+    raise errors.UserError(
+      f'{workdir} has no checkpoints. Train first, with the same --workdir.'
+    )
+  saver = state_lib.Saver(workdir, read_only=True)
+  if saver.latest_step is None:
+    raise errors.UserError(
+      f'{workdir} has no whole checkpoint yet. Train first or longer.'
+    )
+  mesh = sharding.make_mesh(**config.mesh)
+  filled = resolve.fill(config, workdir, mesh, resumed=True)
+  task = tasks.make(filled.config, mesh, splits=filled.splits)
+  like = task.stages[0].like.replace(opt_state=())
+  state = saver.restore_for_evaluation(like)
+  saver.close()
+  metrics = evaluator.with_average(task.eval_fn, state.params, state.ema)
+  metrics = {'step': int(state.step), **metrics}
+  if jax.process_index() == 0:
+    text = json.dumps(metrics, indent=2)
+    try:
+      files.write_text(text + '\n', folder / 'evaluation.json')
+    except OSError as e:
+      raise errors.UserError(
+        f'{folder}/evaluation.json cannot be written: {e.strerror}.'
+      ) from e
+  return metrics

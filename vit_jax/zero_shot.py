@@ -1,0 +1,191 @@
+"""Classes that are given as texts, by a LiT model: no training."""
+
+from collections.abc import Callable, Iterator, Sequence
+import os
+import pathlib
+
+import jax
+from jaxtyping import Array, Float
+import numpy as np
+
+from vit_jax import checkpoint
+from vit_jax import models
+from vit_jax import predictor
+from vit_jax.configs import models as model_configs
+from vit_jax.data import augment
+from vit_jax.data import inputs
+from vit_jax.data import preprocessing
+from vit_jax.data import text
+from vit_jax.data import transforms
+from vit_jax.runtime import errors
+from vit_jax.weights import lit
+from vit_jax.weights import record as weights_lib
+from vit_jax.weights import released
+
+TEMPLATES = ('a photo of a {}.', 'a picture of a {}.', '{}')
+
+
+def load(
+  model: str,
+  *,
+  vocabulary: str = '',
+  config_name: str = '',
+  pretrained_dir: str = 'checkpoints',
+) -> weights_lib.Weights:
+  """Returns a LiT model with the vocabulary of its texts.
+
+  Args:
+    model: the artifact of a contrastive run, the name of a released model,
+      which is downloaded if it is absent, or an `.npz` file.
+    vocabulary: file of the tokeniser; empty for that of the model.
+    config_name: the released model that an `.npz` file is of; by default the
+      name of the file.
+    pretrained_dir: where released models are.
+
+  Raises:
+    errors.UserError: if something is missing or does not fit.
+  """
+  if os.path.isdir(model):
+    weights = checkpoint.read(model)
+    if not weights.vocabulary:
+      raise errors.UserError(
+        f'{model} is no LiT model: its config.json names no vocabulary. Use'
+        f' python -m vit_jax.predict.'
+      )
+    return weights
+  name = lit.full_name(config_name or pathlib.PurePath(model).stem)
+  if name is None:
+    raise errors.UserError(
+      f'{model} is no artifact folder and no released LiT model. Of an .npz file'
+      f' say which model it is: --config_name=lit_b16b.'
+    )
+  config = model_configs.get_model_config(name).to_dict()
+  vocabulary = lit.find_vocabulary(config, vocabulary, pretrained_dir)
+  path = released.find(lit.full_name(model) or model, pretrained_dir)
+  size = config['pp']['size']
+  weights = weights_lib.Weights(
+    params=checkpoint.load(path),
+    model=config,
+    preprocessing=preprocessing.Preprocessing(size=(size, size)),
+    vocabulary=vocabulary,
+  )
+  weights_lib.check(weights, str(path))
+  return weights
+
+
+def classify(
+  weights: weights_lib.Weights,
+  paths: Sequence[str],
+  labels: Sequence[str],
+  *,
+  templates: Sequence[str] = TEMPLATES,
+  crop: bool = False,
+  top_k: int = 5,
+  batch_size: int = 32,
+) -> Iterator[predictor.Prediction]:
+  """Yields, for each image, the labels that fit best, the best first.
+
+  Args:
+    weights: of `load`.
+    paths: images, see `inputs.find`.
+    labels: what may be seen.
+    templates: texts with {} for the label; their embeddings are averaged.
+    crop: whether to keep the aspect ratio and take the centre.
+    top_k: how many labels, at most.
+    batch_size: images, or texts, at a time.
+
+  Yields:
+    [(label, probability)]: of all labels together 1, or of each alone where the
+    model was trained with the sigmoid loss.
+
+  Raises:
+    errors.UserError: at a file that is missing or no image, labels or templates
+      that are not right, or a vocabulary that is not the model's.
+  """
+  _check(labels, templates)
+  module, size = weights.module(), weights.image_shape[:2]
+  params = jax.device_put(dict(weights.params))
+  ztxt = _embed_labels(weights, params, labels, templates, batch_size)
+
+  @jax.jit
+  def probabilities(params, ztxt, images: Array) -> Float[Array, 'B K']:
+    zimg, _, out = module.apply(
+      {'params': params},
+      images=augment.normalize(
+        images, weights.preprocessing.mean, weights.preprocessing.std
+      ),
+    )
+    logits = models.similarities(zimg, ztxt, out)
+    if weights.loss == 'sigmoid':
+      return jax.nn.sigmoid(logits)
+    return jax.nn.softmax(logits)
+
+  def classify_files(chunk: Sequence[str]) -> Float[Array, 'B K']:
+    images = [_read_image(path, weights) for path in chunk]
+    images = np.stack([transforms.lit_image(x, size, crop) for x in images])
+    return probabilities(params, ztxt, images)
+
+  for row in _in_batches(classify_files, paths, batch_size):
+    best = np.argsort(-row, kind='stable')[:top_k]
+    yield [(labels[i], float(row[i])) for i in best]
+
+
+def _read_image(name: str, weights: weights_lib.Weights) -> transforms.Image:
+  try:
+    return transforms.decode(
+      inputs.read(name),
+      channels=weights.image_shape[2],
+      exif=weights.preprocessing.exif,
+    )
+  except OSError as e:
+    raise errors.UserError(f'{name} cannot be read: {e.strerror}.') from e
+  except ValueError as e:
+    raise errors.UserError(f'{name} cannot be decoded: {e}.') from e
+
+
+def _in_batches(
+  function: Callable[[Sequence[str]], Array],
+  items: Sequence[str],
+  batch_size: int,
+) -> Iterator[np.ndarray]:
+  """Yields a row an item. Batches have one shape, so that one is compiled."""
+  size = min(batch_size, len(items)) or 1
+  for start in range(0, len(items), size):
+    chunk = list(items[start : start + size])
+    padding = chunk[-1:] * (size - len(chunk))
+    yield from np.asarray(function(chunk + padding))[: len(chunk)]
+
+
+def _check(labels: Sequence[str], templates: Sequence[str]) -> None:
+  if not labels or not all(label.strip() for label in labels):
+    raise errors.UserError(f'Labels are {list(labels)}; none may be empty.')
+  wrong = [template for template in templates if '{}' not in template]
+  if wrong or not templates:
+    raise errors.UserError(
+      f'Templates are {list(templates)}; each needs a {{}} for the label, as'
+      f" 'a photo of a {{}}.' has."
+    )
+
+
+def _embed_labels(
+  weights: weights_lib.Weights,
+  params: dict,
+  labels: Sequence[str],
+  templates: Sequence[str],
+  batch_size: int,
+) -> Float[np.ndarray, 'K D']:
+  """Returns an embedding of length 1 a label, the mean over the templates."""
+  module, pp = weights.module(), weights.model['pp']
+  tokenizer = text.get_tokenizer(
+    pp['tokenizer_name'], weights.vocabulary, pp['max_len']
+  )
+  text.check_vocabulary(tokenizer, module.vocab_size, weights.vocabulary)
+  prompts = [t.replace('{}', label) for label in labels for t in templates]
+  embed = jax.jit(
+    lambda params, tokens: module.apply({'params': params}, tokens=tokens)[1]
+  )
+  rows = _in_batches(
+    lambda chunk: embed(params, tokenizer(chunk)), prompts, batch_size
+  )
+  z = np.stack(list(rows)).reshape(len(labels), len(templates), -1).mean(axis=1)
+  return z / np.linalg.norm(z, axis=1, keepdims=True)
