@@ -1,6 +1,6 @@
 """Fine-tunes a released ViT as the paper does, learning rate and all.
 
-python -m vit_jax.sweep --config=configs/sweep.py:b16,oxford_iiit_pet \
+vit-jax sweep --config=configs/sweep.py:b16,oxford_iiit_pet \
   --workdir=/tmp/sweep
 
 Settings are those of arXiv:2010.11929, Sec. B.1.1 and Table 4: SGD with momentum 0.9,

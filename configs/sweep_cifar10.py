@@ -1,6 +1,6 @@
 """Fine-tunes ViT-B/16 on CIFAR-10 with the learning rate that suits it best.
 
-python -m vit_jax.sweep --config=configs/sweep_cifar10.py --workdir=/tmp/sweep
+vit-jax sweep --config=configs/sweep_cifar10.py --workdir=/tmp/sweep
 
 arXiv:2010.11929 chooses among these four learning rates on 2 % of the training images
 (Sec. B.1.1, Table 4) and reports 98.95 % (Table 5). configs/sweep.py has the other

@@ -151,6 +151,7 @@ def call_command(*words: str) -> subprocess.CompletedProcess:
     contextlib.redirect_stderr(err),
   ):
     patch.setattr('sys.argv', ['vit-jax', *words])
+    patch.setattr('__main__.__doc__', '')
     patch.setenv('GLIBC_TUNABLES', '')  # Or the process would start again.
     patch.setattr(compilation_cache, 'enable', lambda: None)
     patch.setattr(exits, 'write_last_line', _print_last_line)

@@ -201,7 +201,10 @@ def test_run_files_can_be_imported():
 @pytest.mark.parametrize(
   'use, message',
   [
-    (lambda: importlib.import_module('vit_jax').utils, 'optim.create_learning'),
+    (
+      lambda: importlib.import_module('vit_jax').utils,
+      'optimizers.create_learning',
+    ),
     (lambda: importlib.import_module('vit_jax').preprocess, 'data.text'),
     (lambda: checkpoint.get_augreg_df, 'vit_jax.configs.registry.entries'),
     (lambda: train.make_update_fn, 'vit_jax.training.update.train_step'),

@@ -263,7 +263,7 @@ def test_running_out_of_memory_says_what_to_set():
     'Out of memory with a batch of 8 in 2 parts on 1 devices (Out of memory'
     ' while trying to allocate 12.50GiB.). Try config.accum_steps=4 or'
     ' config.remat=full or config.batch=4 or a smaller config.pp.crop than'
-    ' (16, 24); if it was an evaluation, a smaller config.batch_eval. What fits, python -m vit_jax.plan with the'
+    ' (16, 24); if it was an evaluation, a smaller config.batch_eval. What fits, vit-jax plan with the'
     ' same --config says.'
   )
   other = jax.errors.JaxRuntimeError('INTERNAL: no')

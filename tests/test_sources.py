@@ -245,7 +245,7 @@ def test_tfds_data_prepared_as_array_record(tfds_dir):
 def test_tfds_data_that_is_missing_or_has_no_such_split(tfds_dir):
   with pytest.raises(errors.UserError) as e:
     sources.get_source('flowers', 'train', data_dir=str(tfds_dir))
-  assert f'data.prepare flowers --data_dir={tfds_dir}' in str(e.value)
+  assert f'vit-jax prepare flowers --data_dir={tfds_dir}' in str(e.value)
   assert '[prepare]' in str(e.value)
   with pytest.raises(errors.UserError, match=r'train \(12 images\)'):
     sources.get_source('shapes', 'dev', data_dir=str(tfds_dir))

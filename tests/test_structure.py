@@ -7,6 +7,8 @@ import sys
 
 from conftest import REPOSITORY
 
+from vit_jax.commands import dispatch
+
 PACKAGE = REPOSITORY / 'vit_jax'
 
 # From the ground up: each may import what stands before it, and its own row.
@@ -78,6 +80,19 @@ def test_few_modules_and_packages_lie_directly_in_the_package():
   packages = [name for name in top if MODULES[name].name == '__init__.py']
   assert len(packages) <= 10
   assert len(top) - len(packages) < 14  # And `vit_jax` itself.
+
+
+def test_packages_say_what_their_files_are_for():
+  missing = [
+    name
+    for name, path in MODULES.items()
+    if name.count('.') == 2
+    and name not in {f'vit_jax.commands.{c}' for c in dispatch.COMMANDS}
+    and not re.search(
+      rf'^ *{path.stem} ', (path.parent / '__init__.py').read_text(), re.M
+    )
+  ]
+  assert not missing
 
 
 def test_commands_alone_touch_flags():

@@ -183,7 +183,7 @@ def test_what_does_not_fit_is_named(released, monkeypatch, lit_run, unseen):
   whole = lit_run[1] / 'artifact'
   for name, damage, message in (
     ('missing', lambda p: (p / 'vocabulary.txt').unlink(), 'is not a whole'),
-    ('classes', forget_vocabulary, 'is no LiT model: .* vit_jax.predict'),
+    ('classes', forget_vocabulary, 'is no LiT model: .* vit-jax predict'),
   ):
     shutil.copytree(whole, released / name)
     damage(released / name)

@@ -27,7 +27,7 @@ _REPLACED = {
     'model_or_filename': 'config.pretrained',
     'model_type': 'nothing: the fields of config.model tell the family',
     'shuffle_buffer': 'nothing: the whole split is shuffled',
-    'tfds_manual_dir': 'python -m vit_jax.data.prepare --manual_dir',
+    'tfds_manual_dir': 'vit-jax prepare --manual_dir',
     'train': 'config.trainer',
   },
 }

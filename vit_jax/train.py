@@ -12,15 +12,12 @@ import ml_collections
 
 from vit_jax import official
 from vit_jax.configs import arguments
-from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import batching
-from vit_jax.data import sources
 from vit_jax.evaluation import evaluator
 from vit_jax.models import blocks
 from vit_jax.models import flops
-from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
 from vit_jax.training import loop
@@ -30,6 +27,7 @@ from vit_jax.training import resolve
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import start
 from vit_jax.training import state as state_lib
+from vit_jax.training import task as task_lib
 from vit_jax.training import tasks
 from vit_jax.training import workdir as workdir_lib
 from vit_jax.weights import artifact
@@ -69,45 +67,13 @@ def train_and_evaluate(
 def _train(
   config: ml_collections.ConfigDict, workdir: str
 ) -> state_lib.TrainState:
-  if config.profile_steps and storage.is_address(workdir):
-    raise errors.UserError(
-      f'config.profile_steps is {config.profile_steps}: a trace needs a folder,'
-      f' --workdir is {workdir}.'
-    )
+  start.check(config, workdir)
   mesh = sharding.make_mesh(**config.mesh)
   start.check_batches(config, mesh)
-  if not model_configs.has_texts(config.model):
-    sources.require_folder(config.dataset)  # Before weights are downloaded.
   saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
-  resumed = saver.latest_step is not None
-  filled = resolve.fill(config, workdir, mesh, resumed=resumed)
-  config = filled.config
-  splits = {
-    'config.pp.train': filled.splits.train.source,
-    'config.pp.test': filled.splits.test.source,
-  }
-  fingerprints = workdir_lib.check_data(workdir, splits, resumed=resumed)
-  start.check_steps(config, saver.latest_step, workdir)
-  task = tasks.make(config, mesh, splits=filled.splits)
-  if not resumed:
-    state = task.stages[0].new_state(task.initial_params(filled.weights))
-  else:
-    stage = stages_lib.at(task.stages, saver.latest_step)
-    with workdir_lib.naming_changes(workdir, start.plain(config)):
-      state = saver.restore(stage.like)
-  del filled  # Its weights are in the state by now.
-  workdir_lib.remember_data(workdir, fingerprints)
+  config, task, state = _begin(config, workdir, mesh, saver)
   first_step = int(state.step)
-  start.describe(
-    config,
-    task.model,
-    task.stages,
-    task.data,
-    workdir,
-    first_step,
-    task.vocabulary,
-  )
-
+  start.describe(config, task, workdir, first_step)
   writer = metrics_lib.Writer(
     workdir, first_step + 1, loggers=config.loggers, config=start.plain(config)
   )
@@ -138,6 +104,36 @@ def _train(
       )
     _finish(config, state, task, test_metrics, workdir)
   return state
+
+
+def _begin(
+  config: ml_collections.ConfigDict,
+  workdir: str,
+  mesh: jax.sharding.Mesh,
+  saver: state_lib.Saver,
+) -> tuple[ml_collections.ConfigDict, task_lib.Task, state_lib.TrainState]:
+  """Returns the config with nothing left open, the task, and the first state.
+
+  The state is that of the newest checkpoint, if the workdir has one.
+  """
+  resumed = saver.latest_step is not None
+  filled = resolve.fill(config, workdir, mesh, resumed=resumed)
+  config = filled.config
+  splits = {
+    'config.pp.train': filled.splits.train.source,
+    'config.pp.test': filled.splits.test.source,
+  }
+  fingerprints = workdir_lib.check_data(workdir, splits, resumed=resumed)
+  start.check_steps(config, saver.latest_step, workdir)
+  task = tasks.make(config, mesh, splits=filled.splits)
+  if not resumed:
+    state = task.stages[0].new_state(task.initial_params(filled.weights))
+  else:
+    stage = stages_lib.at(task.stages, saver.latest_step)
+    with workdir_lib.naming_changes(workdir, start.plain(config)):
+      state = saver.restore(stage.like)
+  workdir_lib.remember_data(workdir, fingerprints)
+  return config, task, state
 
 
 def _progress(config, task, first_step) -> metrics_lib.Progress:

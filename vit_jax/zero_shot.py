@@ -50,7 +50,7 @@ def load(
     if not weights.vocabulary:
       raise errors.UserError(
         f'{model} is no LiT model: its config.json names no vocabulary. Use'
-        f' python -m vit_jax.predict.'
+        f' vit-jax predict.'
       )
     return weights
   name = lit.full_name(config_name or pathlib.PurePath(model).stem)

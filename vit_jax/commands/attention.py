@@ -1,6 +1,6 @@
 """Draws what a Vision Transformer looks at, and what its first layer holds.
 
-python -m vit_jax.attention --artifact=/tmp/run/artifact --output=/tmp/pictures IMAGE...
+vit-jax attention --artifact=/tmp/run/artifact --output=/tmp/pictures IMAGE...
 
 writes for each IMAGE, `photo.jpg` say,
   photo_rollout.png     the image and attention rollout on it (the paper's Fig. 6)
@@ -10,7 +10,7 @@ and of the model
   distances.png         how far the heads look, by layer (Fig. 7, right)
   positions.png         similarity of position embeddings (Fig. 7, centre)
   filters.png           principal components of the first layer (Fig. 7, left)
-What IMAGE may be, `vit_jax.predict` says. Of models with a class token its attention is
+What IMAGE may be, `vit-jax predict` says. Of models with a class token its attention is
 shown, of others the mean over all tokens.
 """
 

@@ -1,6 +1,6 @@
 """Converts weights between formats; needs no PyTorch.
 
-python -m vit_jax.convert /tmp/run/artifact /tmp/vit --to=huggingface
+vit-jax convert /tmp/run/artifact /tmp/vit --to=huggingface
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Serves a page to drop an image on: classes, probabilities and attention.
 
-python -m vit_jax.demo --artifact=/tmp/run/artifact
+vit-jax demo --artifact=/tmp/run/artifact
 
 Needs pip install -e '.[demo]'. Only this machine sees it, at 127.0.0.1, unless
 --host says otherwise; images may have 10 MB, unless --max_mb does.

@@ -189,6 +189,7 @@ def run(command: str, arguments: list[str], program: str = '') -> None:
   module = importlib.import_module(f'vit_jax.commands.{command}')
   from vit_jax.commands import cli  # Imported late: it imports JAX.
 
+  sys.modules['__main__'].__doc__ = module.__doc__  # --help prints it.
   module.define_flags()
   cli.run(module.main)
 

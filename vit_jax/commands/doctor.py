@@ -1,6 +1,6 @@
 """Checks devices, versions, room, weights and data, and trains for two steps.
 
-python -m vit_jax.doctor [--artifact=NAME_OR_PATH] [--dataset=NAME_OR_PATH]
+vit-jax doctor [--artifact=NAME_OR_PATH] [--dataset=NAME_OR_PATH]
 
 Prints a line for each check and, where it fails, what to do; exits with 1 if one
 fails.
@@ -127,8 +127,8 @@ def check_memory() -> Iterator[Finding]:
     'memory',
     OK if total >= _MIN_MEMORY else WARNING,
     text,
-    'Set config.batch lower, or config.accum_steps higher; python -m'
-    ' vit_jax.plan tells what fits.',
+    'Set config.batch lower, or config.accum_steps higher; vit-jax'
+    ' plan tells what fits.',
   )
 
 
@@ -172,7 +172,7 @@ def check_weights(name: str | None) -> Iterator[Finding]:
     'weights',
     OK if found else WARNING,
     f'checkpoints/ has {", ".join(found) or "none"}',
-    'Run from a clone of the repository; python -m vit_jax.models_list prints'
+    'Run from a clone of the repository; vit-jax models_list prints'
     ' names that are downloaded.',
   )
 

@@ -1,11 +1,11 @@
 """Evaluates weights on labelled images: accuracy, calibration, confusions.
 
-python -m vit_jax.evaluate --artifact=/tmp/run/artifact --dataset=/path/to/images
-python -m vit_jax.evaluate --artifact=ViT-B_16-224 --dataset=imagenet2012 \
+vit-jax evaluate --artifact=/tmp/run/artifact --dataset=/path/to/images
+vit-jax evaluate --artifact=ViT-B_16-224 --dataset=imagenet2012 \
   --split=validation --real --output=/tmp/b16.json
 
 DATASET is a folder with {split}/<class>/<image>, or a name as in `config.dataset`:
-imagenet_v2 say, once `vit_jax.data.prepare` has prepared it. What is printed is a
+imagenet_v2 say, once `vit-jax prepare` has prepared it. What is printed is a
 part of the JSON that --output writes, which has every class and all confusions,
 rows of [class, taken for, examples], by their numbers in `labels`.
 """

@@ -1,6 +1,6 @@
 """Writes a model as one program with its weights, for other runtimes.
 
-python -m vit_jax.export --artifact=/tmp/run/artifact --output=model.onnx
+vit-jax export --artifact=/tmp/run/artifact --output=model.onnx
 
 A .onnx, which needs pip install -e '.[onnx]', runs in ONNX Runtime and what else
 reads ONNX; its metadata has the labels. A .stablehlo is read by

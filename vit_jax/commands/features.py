@@ -1,10 +1,10 @@
 """Writes the features (embeddings) of images to a file, as they come.
 
-python -m vit_jax.features --artifact=/tmp/run/artifact --output=features.npz FOLDER...
+vit-jax features --artifact=/tmp/run/artifact --output=features.npz FOLDER...
 
 An .npz has `features` float32 [N, D] and `names` [N], a .parquet, which needs
 pip install -e '.[parquet]', a row an image. Neither is ever whole in memory. What
-IMAGE may be, `vit_jax.predict` says.
+IMAGE may be, `vit-jax predict` says.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

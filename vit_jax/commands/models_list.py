@@ -1,6 +1,6 @@
 """Lists the public weights that `--config.pretrained=NAME` takes.
 
-python -m vit_jax.models_list [PART OF A NAME]
+vit-jax models_list [PART OF A NAME]
 """
 
 from collections.abc import Sequence

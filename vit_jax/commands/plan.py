@@ -1,6 +1,6 @@
 """What a training step takes on hardware that need not be here, and what fits.
 
-python -m vit_jax.plan --config=configs/h14_imagenet.py --topology=v5e:16x16 \
+vit-jax plan --config=configs/h14_imagenet.py --topology=v5e:16x16 \
   --mesh=data:64,fsdp:4 --config.dtype=bfloat16 --config.batch=4096
 
 Compiles the step that the config trains. It reads no images, downloads nothing, and

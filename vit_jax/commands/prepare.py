@@ -1,7 +1,7 @@
 """Prepares a TFDS data set once, as array_record, to be read without TensorFlow.
 
 pip install --editable '.[prepare]'
-python -m vit_jax.data.prepare oxford_flowers102
+vit-jax prepare oxford_flowers102
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Draws images as training sees them, with their labels, as a contact sheet.
 
-python -m vit_jax.show_batch --config=configs/cifar10_scratch.py \
+vit-jax show_batch --config=configs/cifar10_scratch.py \
   --config.pp.augmentation=medium1 --output=sheet.png
 
 They have come through the loader and the step's own preprocessing. Mixed images

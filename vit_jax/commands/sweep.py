@@ -1,7 +1,7 @@
 """Chooses the learning rate on held-out images, then trains on all of them.
 
-python -m vit_jax.sweep --config=configs/sweep_cifar10.py --workdir=/tmp/sweep
-python -m vit_jax.sweep --config=configs/digits.py --workdir=/tmp/sweep \
+vit-jax sweep --config=configs/sweep_cifar10.py --workdir=/tmp/sweep
+vit-jax sweep --config=configs/digits.py --workdir=/tmp/sweep \
   --base_lr=0.001,0.003,0.01 --seeds=0,1,2
 
 Any run file can be swept. As the paper does (Sec. B.1.1), each rate is tried

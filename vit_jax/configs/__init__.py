@@ -1,1 +1,17 @@
-"""Settings: `common` (every field and its default), `models` (the tables)."""
+"""Settings: what may be said, with defaults, choices and checks.
+
+common                every setting and its default
+images                the settings of images, `config.pp`
+models                sizes of the released models
+registry              released weights: names, addresses, scores (`registry.toml`)
+choices               the values that a setting may have
+durations             epochs and steps
+resolved              fills settings from defaults and weights
+validate              refuses settings that cannot work
+unused                refuses settings that another one makes useless
+arguments             settings to the arguments of a model class
+vit                   official run file: any released ViT on any data set
+augreg                official run file: AugReg
+mixer_base16_cifar10  official run file: Mixer-B/16
+inference_time        official run file: images a second
+"""

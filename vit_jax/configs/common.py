@@ -38,7 +38,7 @@ def _add_model(config: ml_collections.ConfigDict) -> None:
   config.model = None
   # Fine-tuning starts from: an .npz, a .safetensors or a folder with one, an
   # artifact or workdir of another run, a URL, or a name that
-  # `python -m vit_jax.models_list` prints. Empty: train from scratch. None:
+  # `vit-jax models_list` prints. Empty: train from scratch. None:
   # config.model.model_name if `pretrained_dir` is set, as in the official code,
   # else empty.
   config.pretrained = placeholder(str)
@@ -232,7 +232,7 @@ def with_model(
   Args:
     config: settings.
     model: a released model, `b16` or `ViT-B_16`; a name that
-      `python -m vit_jax.models_list` prints; or a file or folder of weights,
+      `vit-jax models_list` prints; or a file or folder of weights,
       which will tell what they are of.
 
   Raises:
@@ -260,7 +260,7 @@ def with_sweep(
   holdout: str = '',
   seeds: Sequence[int] = (0,),
 ) -> ml_collections.ConfigDict:
-  """Returns a copy for `python -m vit_jax.sweep`.
+  """Returns a copy for `vit-jax sweep`.
 
   Args:
     config: settings of the final runs, on all of `pp.train`.

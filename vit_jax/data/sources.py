@@ -192,8 +192,8 @@ def _tfds_builder(dataset: str, root: pathlib.Path) -> tfds.core.DatasetBuilder:
   if not found:
     raise errors.UserError(
       f'{dataset} is neither a folder nor prepared in {root}. Prepare it once:'
-      f" pip install --editable '.[prepare]', then python -m"
-      f' vit_jax.data.prepare {dataset} --data_dir={root}'
+      f" pip install --editable '.[prepare]', then"
+      f' vit-jax prepare {dataset} --data_dir={root}'
     )
   configs = sorted(set(found.values()))
   if len(configs) > 1:

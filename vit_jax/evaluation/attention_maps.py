@@ -1,7 +1,7 @@
 """What a model attends to, and what its first layer holds, as arrays.
 
 The pictures of Figures 6 and 7 of the paper (arXiv:2010.11929) are drawn of these
-by `vit_jax.attention`.
+by `vit-jax attention`.
 """
 
 import jax.numpy as jnp

@@ -1,7 +1,7 @@
 """What a model says of labelled images, and how right that is."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 import unicodedata
 
 from jaxtyping import Int
@@ -17,6 +17,7 @@ from vit_jax.runtime import errors
 _TOP = 5
 
 
+@runtime_checkable
 class Classifier(Protocol):
   """What is evaluated: `vit_jax.predictor.Predictor`, or what acts like it."""
 

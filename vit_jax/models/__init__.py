@@ -1,4 +1,19 @@
-"""Model families, one a file, and `get_model` to make one by name."""
+"""Model families, one a file, and `get_model` to make one by name.
+
+vit               Vision Transformer, to be read beside the paper
+resnet            the stem of hybrids
+mixer             MLP-Mixer
+lit               LiT: an image tower and a text tower
+bert              BERT, a text tower
+layers            dense layers, attention, LayerNorm: all arithmetic
+blocks            depth: unrolled or scanned, remat, stochastic depth
+positions         fixed position embeddings
+losses            losses, one number an example
+inference         the forward pass without training
+capture           tokens of a layer, attention weights
+flops             operations of a model, speed and memory of devices
+attention_choice  the fastest attention here, by measurement
+"""
 
 from collections.abc import Mapping
 import functools

@@ -1,1 +1,14 @@
-"""The process and its machine: errors, files, devices, hosts, caches."""
+"""The process and its machine: errors, files, devices, hosts, caches.
+
+errors             `UserError`, which commands turn into one line
+exits              the last line of a process, Ctrl-C
+files              text and JSON files, written whole or not at all
+storage            folders and buckets as paths
+download           downloads over HTTPS, resumed and shared between processes
+sharding           the mesh of devices; where parameters and batches lie on it
+hosts              several processes that train as one
+preemption         notices SIGTERM and Ctrl-C, so that a run saves first
+environment        versions and hardware, for reports and `doctor`
+compilation_cache  compiled programs, kept between processes
+huge_pages         huge memory pages for XLA on CPUs
+"""

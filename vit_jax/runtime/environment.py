@@ -1,4 +1,4 @@
-"""What a run ran on and with, for its report and for `vit_jax.doctor`."""
+"""What a run ran on and with, for its report and for `vit-jax doctor`."""
 
 import importlib.metadata
 import os

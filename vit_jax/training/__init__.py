@@ -1,1 +1,22 @@
-"""A run: what it starts from, its steps, its state, what it logs."""
+"""A run: what it starts from, its steps, its state, what it logs.
+
+resolve         decides what a config leaves open, opens data and weights
+tasks           the task of a config
+task            `Task`: data, model, stages, evaluation
+classification  task: one class an image
+contrastive     task: texts that fit images (LiT)
+stages          stages of a run, each with its optimizer
+update          one step, a pure function
+optimizers      learning-rate schedules and optimizers
+freeze          parameters without gradient
+abstract        shapes and shardings of a state
+state           `TrainState` and its checkpoints
+start           checks and logs before the first step
+loop            steps, evaluations, checkpoints
+evaluate        evaluates the newest checkpoint
+workdir         one run a workdir, on the data it began with
+metrics         where numbers go
+loggers         TensorBoard, Weights & Biases, MLflow
+profiler        traces of steps
+out_of_memory   advice when memory is short
+"""

@@ -42,7 +42,7 @@ def advice(config: ml_collections.ConfigDict) -> Iterator[None]:
       f'Out of memory with a batch of {config.batch} in {config.accum_steps}'
       f' parts on {mesh.size} devices ({reason[:200]}). Try'
       f' {" or ".join(options)}; if it was an evaluation, a smaller'
-      f' config.batch_eval. What fits, python -m vit_jax.plan with the same'
+      f' config.batch_eval. What fits, vit-jax plan with the same'
       f' --config says.'
     ) from e
 

@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 from absl import logging
-import flax.linen as nn
 import jax
 import ml_collections
 import numpy as np
@@ -13,17 +12,33 @@ import optax
 
 from vit_jax import models
 from vit_jax.configs import durations
-from vit_jax.data import batching
+from vit_jax.configs import models as model_configs
+from vit_jax.data import sources
 from vit_jax.models import flops
 from vit_jax.runtime import environment
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
-from vit_jax.training import stages as stages_lib
+from vit_jax.training import task as task_lib
 from vit_jax.training import workdir as workdir_lib
 from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
+
+
+def check(config: ml_collections.ConfigDict, workdir: str) -> None:
+  """Refuses what would fail late: no folder for a trace, or no images.
+
+  Raises:
+    errors.UserError: with what is missing.
+  """
+  if config.profile_steps and storage.is_address(workdir):
+    raise errors.UserError(
+      f'config.profile_steps is {config.profile_steps}: a trace needs a folder,'
+      f' --workdir is {workdir}.'
+    )
+  if not model_configs.has_texts(config.model):
+    sources.require_folder(config.dataset)  # Before weights are downloaded.
 
 
 def check_batches(
@@ -96,20 +111,17 @@ def plain(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 def describe(
   config: ml_collections.ConfigDict,
-  model: nn.Module,
-  stages: Sequence[stages_lib.Stage],
-  data: batching.Data,
+  task: task_lib.Task,
   workdir: str,
   first_step: int,
-  vocabulary: str | None,
 ) -> None:
   """Logs the model; writes what the workdir says of it, on process 0."""
   if jax.process_index():
     return
-  cost = flops.forward_flops(model, data.image_shape)
+  cost = flops.forward_flops(task.model, task.data.image_shape)
   logging.info(
     '%s\nForward pass: %.4g GFLOP an image.',
-    models.parameter_table(stages[0].like.params),
+    models.parameter_table(task.stages[0].like.params),
     cost / 1e9,
   )
   path = storage.as_path(workdir) / 'config.json'
@@ -122,10 +134,10 @@ def describe(
     )
   if first_step >= config.total_steps:
     logging.warning('The run has ended: of %d steps none is left.', first_step)
-  warn_of_low_peaks(config, [stage.schedule for stage in stages])
+  warn_of_low_peaks(config, [stage.schedule for stage in task.stages])
   files.write_json(now, path)
-  files.write_lines(data.class_names, path.with_name(artifact.LABELS))
-  if vocabulary:  # So that the workdir can be read as weights.
+  files.write_lines(task.data.class_names, path.with_name(artifact.LABELS))
+  if task.vocabulary:  # So that the workdir can be read as weights.
     name = weights_lib.vocabulary_name(config.model)
-    content = storage.local_path(vocabulary).read_bytes()
+    content = storage.local_path(task.vocabulary).read_bytes()
     storage.write_bytes(content, path.with_name(name))

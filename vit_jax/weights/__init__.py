@@ -1,1 +1,24 @@
-"""Weights in every format: find them, read them, adapt them, write them."""
+"""Weights in every format: find them, read them, adapt them, write them.
+
+record          `Weights`: parameters, model, labels, preprocessing
+released        a name to a file, downloaded where needed
+formats         reads any format
+npz             official `.npz`
+huggingface     reads transformers folders
+to_huggingface  writes them
+timm            reads timm weights
+to_timm         writes them
+timm_names      timm module names, as tables
+torch_layout    axes and names of PyTorch modules
+training_run    reads the checkpoints of a run
+artifact        reads and writes WORKDIR/artifact
+array_files     arrays in `.npz` and `.safetensors`
+kinds           says what a wrong file is
+infer           names and shapes to the model they belong to
+extras          fields that a format has no room for
+adaptation      weights for another head, grid, patch size or channel count
+initial         the first parameters of a run
+lit             weights and vocabularies of LiT
+conversion      one format to another
+programs        ONNX and StableHLO
+"""

@@ -105,8 +105,8 @@ def check_vision(weights: Weights) -> None:
   """Raises `errors.UserError` unless the weights are of images of a size."""
   if model_configs.has_texts(weights.model):
     raise errors.UserError(
-      'These weights compare images with texts: use python -m'
-      ' vit_jax.zero_shot --labels=...'
+      'These weights compare images with texts: use'
+      ' vit-jax zero_shot --labels=...'
     )
   weights.module()  # Raises if the model is not known.
   if weights.image_shape is None:
@@ -128,7 +128,7 @@ def check_can_predict(weights: Weights) -> None:
       'The head of these weights is all zeros, so that every class would be as'
       ' probable as any other: the ImageNet-21k files of the paper were'
       ' published so. They are good to fine-tune from; to predict, take one'
-      ' whose head is `ok` in python -m vit_jax.models_list.'
+      ' whose head is `ok` in vit-jax models_list.'
     )
 
 

@@ -117,8 +117,8 @@ def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
     raise errors.UserError(
       f'{path} is missing and no public source of {name!r} is known.{hint} Put the'
       f' file there, give its path with config.pretrained=FILE, or train'
-      f' from scratch with config.pretrained= (empty). python -m'
-      f' vit_jax.models_list prints what is known by name.'
+      f' from scratch with config.pretrained= (empty). vit-jax'
+      f' models_list prints what is known by name.'
     )
   if not entry.sources:
     raise errors.UserError(
