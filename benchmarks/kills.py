@@ -59,7 +59,7 @@ def start_run(
       sys.executable,
       '-m',
       'vit_jax.main',
-      f'--config=tests/configs/tiny.py:{folder}',
+      f'--config=tests/run_files/tiny.py:{folder}',
       f'--workdir={workdir}',
       '--config.warmup_steps=5',
       '--config.progress_every=1',

@@ -34,7 +34,7 @@ def mib() -> float:
 
 
 def _config(folder: pathlib.Path):
-  path = _ROOT / 'tests' / 'configs' / 'tiny.py'
+  path = _ROOT / 'tests' / 'run_files' / 'tiny.py'
   spec = importlib.util.spec_from_file_location('tiny', path)
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
@@ -119,7 +119,7 @@ def until_gone(
       sys.executable,
       '-m',
       'vit_jax.main',
-      f'--config=tests/configs/tiny.py:{root / "images"}',
+      f'--config=tests/run_files/tiny.py:{root / "images"}',
       f'--workdir={workdir}',
       '--config.total_steps=1000000',
       f'--config.num_workers={workers}',

@@ -212,10 +212,10 @@ def free_port() -> int:
 
 
 def arguments(folder, workdir, *overrides, run_file='tiny.py'):
-  """Returns what `run` takes to train tests/configs/tiny.py."""
+  """Returns what `run` takes to train tests/run_files/tiny.py."""
   return (
     'vit_jax.main',
-    f'--config=tests/configs/{run_file}:{folder}',
+    f'--config=tests/run_files/{run_file}:{folder}',
     f'--workdir={workdir}',
     *overrides,
   )
@@ -322,7 +322,7 @@ def write_colour(path: pathlib.Path, name: str, rng: np.random.RandomState):
 def make_caption_folder(root: pathlib.Path) -> pathlib.Path:
   """Writes coloured images and captions that tell the colour, two an image.
 
-  Besides, `vocab.txt`, and `vit.npz` with random weights for tests/configs/
+  Besides, `vocab.txt`, and `vit.npz` with random weights for tests/run_files/
   tiny_lit.py.
   """
   from vit_jax import checkpoint
@@ -354,15 +354,15 @@ def run_file(path: str) -> types.ModuleType:
 
 
 def tiny(folder: pathlib.Path):
-  """Returns the config of tests/configs/tiny.py for an image folder."""
-  return run_file('tests/configs/tiny.py').get_config(str(folder))
+  """Returns the config of tests/run_files/tiny.py for an image folder."""
+  return run_file('tests/run_files/tiny.py').get_config(str(folder))
 
 
 def tiny_lit(root: pathlib.Path):
-  """Returns the config of tests/configs/tiny_lit.py for `make_caption_folder`."""
+  """Returns the config of tests/run_files/tiny_lit.py for `make_caption_folder`."""
   from vit_jax.configs import resolved
 
-  config = run_file('tests/configs/tiny_lit.py').get_config(str(root))
+  config = run_file('tests/run_files/tiny_lit.py').get_config(str(root))
   config.vocabulary = str(root / 'vocab.txt')
   config.pretrained = str(root / 'vit.npz')
   return resolved.with_defaults(config)

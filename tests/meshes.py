@@ -17,8 +17,8 @@ MESHES = {
 
 
 def tiny(folder):
-  """Returns the config of tests/configs/tiny.py, without importing conftest."""
-  path = pathlib.Path(__file__).with_name('configs') / 'tiny.py'
+  """Returns the config of tests/run_files/tiny.py, without importing conftest."""
+  path = pathlib.Path(__file__).with_name('run_files') / 'tiny.py'
   spec = importlib.util.spec_from_file_location('tiny', path)
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)

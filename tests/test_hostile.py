@@ -243,7 +243,7 @@ def test_a_download_that_is_too_long(monkeypatch):
 def test_overrides_of_every_kind(override, image_folder, tmp_path):
   result = call_command(
     'train',
-    f'--config=tests/configs/tiny.py:{image_folder}',
+    f'--config=tests/run_files/tiny.py:{image_folder}',
     f'--workdir={tmp_path}/run',
     override,
   )

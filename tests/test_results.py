@@ -8,8 +8,8 @@ from conftest import REPOSITORY
 import cv2
 import numpy as np
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from tools import check_result
 from tools import record_result
 from vit_jax import checkpoint

@@ -3,8 +3,8 @@
 from conftest import make_image_folder
 import numpy as np
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax.configs import resolved
 from vit_jax.data import batching
 from vit_jax.data import sources

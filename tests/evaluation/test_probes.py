@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax import models
 from vit_jax.configs import arguments
 from vit_jax.configs import resolved

@@ -10,8 +10,8 @@ import jax
 from made import random_weights
 import numpy as np
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import predictor

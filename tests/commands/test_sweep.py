@@ -6,8 +6,8 @@ import shutil
 from conftest import make_image_folder
 import cv2
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax import sweep
 from vit_jax import train
 from vit_jax.configs import common

@@ -207,7 +207,7 @@ def test_four_devices_of_two_hosts_equal_one(captions, tmp_path):
   processes = [
     start(
       'vit_jax.main',
-      f'--config=tests/configs/tiny_lit.py:{captions}',
+      f'--config=tests/run_files/tiny_lit.py:{captions}',
       f'--workdir={tmp_path / "four"}',
       '--config.mesh.fsdp=2',
       *(

@@ -5,8 +5,8 @@ from conftest import tiny_lit
 import cv2
 import numpy as np
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
 
@@ -73,7 +73,7 @@ def test_the_command(image_folder, tmp_path):
   def command(*args):
     return call_command(
       'show_batch',
-      f'--config=tests/configs/tiny.py:{image_folder}',
+      f'--config=tests/run_files/tiny.py:{image_folder}',
       '--num=9',
       *args,
     )

@@ -1,58 +1,20 @@
 """What happens between steps, and when."""
 
-import itertools
 import json
 
+from counting_loop import run
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax import checkpoint
 from vit_jax import train
-from vit_jax.configs import common
 from vit_jax.configs import validate
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
-from vit_jax.training import loop
 from vit_jax.training import metrics
-from vit_jax.training import profiler
-from vit_jax.training import stages
-from vit_jax.training import state as state_lib
-
-
-def run(tmp_path, step=None, accuracies=(), batches=None, **settings):
-  """Runs a loop whose steps only count."""
-  config = common.get_config()
-  config.update({'total_steps': 20, 'eval_every': 0} | settings)
-  accuracies = iter(accuracies)
-
-  def count(state, batch, key):
-    return state.replace(step=state.step + 1), {'train_loss': jnp.array(1.0)}
-
-  state = state_lib.TrainState(jnp.array(0), {'w': jnp.ones(3)}, ())
-  stage = stages.Stage(
-    before=0,
-    last=config.total_steps,
-    like=state,
-    step=step or count,
-    tx=optax.identity(),
-    schedule=lambda step: 0.1,
-    freeze=(),
-  )
-  parts = loop.Parts(
-    stages=[stage],
-    jit_step=lambda stage: stage.step,
-    eval_fn=lambda params: {'accuracy_test': next(accuracies)},
-    batches=batches or itertools.repeat({}),
-    saver=state_lib.Saver(tmp_path, keep=1),
-    writer=metrics.Writer(tmp_path, 1),
-    progress=metrics.Progress(0, 20, 8, 1e9, None),
-    profile=profiler.Profile(config.profile_steps, tmp_path / 'profile'),
-  )
-  return loop.run(config, state, parts)
 
 
 def rows(tmp_path):

@@ -10,8 +10,8 @@ from conftest import run
 from conftest import running
 from conftest import start_command
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax import sweep as sweep_lib
 from vit_jax.commands import sweep
 from vit_jax.configs import common
@@ -135,7 +135,7 @@ def two_processes(folder, workdir, *args):
   processes = [
     start_command(
       *(sys.executable, '-c', _MAIN, 'sweep'),
-      f'--config=tests/configs/tiny.py:{folder}',
+      f'--config=tests/run_files/tiny.py:{folder}',
       f'--workdir={workdir}',
       '--config.total_steps=4',
       '--config.warmup_steps=1',

@@ -5,8 +5,8 @@ import math
 import jax
 import numpy as np
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax.configs import arguments
 from vit_jax.configs import resolved
 from vit_jax.data import preprocessing

@@ -6,9 +6,9 @@ import textwrap
 
 from conftest import running
 from conftest import start_command
+import counting_loop
 import jax.numpy as jnp
 import pytest
-import test_loop
 
 from vit_jax.runtime import preemption
 
@@ -163,7 +163,7 @@ STOPS = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
 @pytest.mark.parametrize('number, error', STOPS)
 def test_a_stop_amid_a_step_saves_it(number, error, at, tmp_path):
   with pytest.raises(error):
-    test_loop.run(tmp_path, step=steps_until(number, at))
+    counting_loop.run(tmp_path, step=steps_until(number, at))
   assert saved(tmp_path) == {at}
   assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -183,7 +183,7 @@ def test_a_stop_amid_an_evaluation_ends_it_and_saves(
       signal.raise_signal(number)
 
   with pytest.raises(error):
-    test_loop.run(tmp_path, accuracies=accuracies(), eval_every=5)
+    counting_loop.run(tmp_path, accuracies=accuracies(), eval_every=5)
   assert batches == [0]
   assert at in saved(tmp_path)
 
@@ -197,7 +197,7 @@ def test_a_stop_while_a_batch_does_not_come_saves(number, error, tmp_path):
       preemption.check()
 
   with pytest.raises(error):
-    test_loop.run(tmp_path, batches=batches())
+    counting_loop.run(tmp_path, batches=batches())
   assert saved(tmp_path) == {3}
 
 
@@ -208,7 +208,7 @@ def test_sigterm_before_there_is_a_batch_saves_nothing(tmp_path):
     yield {}
 
   with pytest.raises(SystemExit):
-    test_loop.run(tmp_path, batches=batches())
+    counting_loop.run(tmp_path, batches=batches())
   assert not saved(tmp_path)
 
 
@@ -220,7 +220,7 @@ def test_a_stop_after_the_last_question_is_not_lost(number, error, tmp_path):
     yield 0.6
 
   with pytest.raises(error):
-    test_loop.run(tmp_path, accuracies=accuracies(), eval_every=10)
+    counting_loop.run(tmp_path, accuracies=accuracies(), eval_every=10)
   assert 20 in saved(tmp_path)
 
 
@@ -235,11 +235,11 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path):
     return state, metrics
 
   with pytest.raises(KeyboardInterrupt):
-    test_loop.run(tmp_path, step=twice)
+    counting_loop.run(tmp_path, step=twice)
   assert not saved(tmp_path)
 
 
 def test_ctrl_c_before_the_first_step_is_done_saves_nothing(tmp_path):
   with pytest.raises(KeyboardInterrupt):
-    test_loop.run(tmp_path, step=steps_until(signal.SIGINT, 1))
+    counting_loop.run(tmp_path, step=steps_until(signal.SIGINT, 1))
   assert not saved(tmp_path)

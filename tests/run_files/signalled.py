@@ -1,4 +1,4 @@
-"""tests/configs/tiny.py, for a run that gets a signal after a certain step.
+"""tests/run_files/tiny.py, for a run that gets a signal after a certain step.
 
 The process sends it to itself when the metrics of the step are written, so that it
 comes there however busy the machine is.

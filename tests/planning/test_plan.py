@@ -7,8 +7,8 @@ from conftest import run
 from conftest import tiny_lit
 import jax
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax.commands import plan
 from vit_jax.configs import resolved
 from vit_jax.data import stand_in
@@ -22,7 +22,7 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 from vit_jax.training import out_of_memory as memory
 
-TINY = '--config=tests/configs/tiny.py:cifar10'
+TINY = '--config=tests/run_files/tiny.py:cifar10'
 
 
 def test_the_plan_of_eight_devices():

@@ -121,7 +121,7 @@ def test_a_lock_is_given_back(tmp_path):
     capture_output=True,
     text=True,
     check=True,
-    cwd=pathlib.Path(workdir_lib.__file__).parents[1],
+    cwd=REPOSITORY,
   )
   assert result.stdout == 'free\n'
 

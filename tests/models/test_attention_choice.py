@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax.models import attention_choice
 from vit_jax.models import layers
 from vit_jax.runtime import errors

@@ -5,8 +5,8 @@ import json
 import jax
 import numpy as np
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax import checkpoint
 from vit_jax import train
 from vit_jax.configs import durations

@@ -225,7 +225,13 @@ def _paths_made(path):
       continue
     is_ours = (
       isinstance(first, ast.Constant)
-      or ast.unparse(first) in ('__file__', '_KERNEL', 'tempfile.mkdtemp()')
+      or ast.unparse(first) in (
+        '__file__',
+        'vit_jax.__file__',
+        '_KERNEL',
+        'temporary',
+        'tempfile.mkdtemp()',
+      )
       or (isinstance(first, ast.Name) and first.id in _ours(path))
     )
     if called in ('pathlib.Path', 'Path', 'os.makedirs', 'os.mkdir'):

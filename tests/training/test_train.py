@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from run_files import tiny
 
-from configs import tiny
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.configs import resolved
