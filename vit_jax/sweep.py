@@ -56,14 +56,14 @@ _MAY_CHANGE = (
 def sweep(
   config: ml_collections.ConfigDict,
   workdir: str,
-  train: Trainer = train_lib.train_and_evaluate,
+  train: Trainer | None = None,
 ) -> dict[str, Any]:
   """Runs all trials and the final runs that are not finished yet.
 
   Args:
     config: with `sweep`, see `common.with_sweep`.
     workdir: folder for a workdir of each run, `sweep.json` and `sweep.png`.
-    train: runs a config in a workdir.
+    train: runs a config in a workdir; None: `train.train_and_evaluate`.
 
   Returns:
     The content of `sweep.json`: the trials, the best rate, accuracies by seed.
@@ -73,6 +73,7 @@ def sweep(
       ended, or a final run fails.
   """
   root, how = storage.as_path(workdir), config.sweep
+  train = train or train_lib.train_and_evaluate
   trials = {
     root / 'trials' / f'base_lr={rate:g}': _held_out(config, rate)
     for rate in how.base_lr

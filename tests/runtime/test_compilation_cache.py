@@ -9,7 +9,7 @@ from conftest import REPOSITORY
 
 _CODE = """
 import jax
-from vit_jax import compilation_cache
+from vit_jax.runtime import compilation_cache
 hits = []
 jax.monitoring.register_event_listener(
   lambda name, **_: hits.append(name) if name.endswith('cache_hits') else None
@@ -52,7 +52,8 @@ def test_a_second_process_compiles_nothing_again(tmp_path):
 
 _WITHOUT_HOME = """
 import io
-from vit_jax import cli, doctor, plot
+from vit_jax.commands import cli, doctor
+from vit_jax.reporting import plot
 
 def main(argv):
   plot._figure(1, 1).savefig(io.BytesIO())

@@ -78,12 +78,12 @@ print('ready', flush=True)
 
 
 FILE = """
-from vit_jax import download
+from vit_jax.runtime import download
 download.download('{url}/model.npz', sys.argv[1] + '/model.npz')
 """
 HUB = """
 import pathlib
-from vit_jax import released
+from vit_jax.weights import released
 released._HUGGING_FACE = '{url}'
 path = pathlib.Path(sys.argv[1]) / 'vit.npz'
 released.download_first(['hf://org/vit'], path)

@@ -24,7 +24,7 @@ def test_nothing_comes_after_the_last_line():
   """As of threads of gRPC, which know nothing of Python."""
   result = run_code("""
     import os, sys, threading
-    from vit_jax import exits
+    from vit_jax.runtime import exits
 
     wrote = threading.Event()
 
@@ -44,7 +44,7 @@ def test_nothing_comes_after_the_last_line():
   """)
   assert result.returncode == 3
   lines = result.stderr.splitlines()
-  assert lines[-1] == 'vit_jax.-c: the reason.'
+  assert lines[-1] == '-c: the reason.'
   assert set(lines[:-1]) == {'Socket closed'}
 
 
@@ -52,7 +52,7 @@ def test_ctrl_c_ends_a_command_that_is_not_in_python():
   """As while XLA compiles; what was printed before is not lost."""
   result = run_code("""
     import ctypes, os, signal
-    from vit_jax import exits
+    from vit_jax.runtime import exits
 
     exits.on_interrupt()
     print('printed')
@@ -70,7 +70,7 @@ def test_a_worker_that_is_being_started_says_nothing():
   """It reads what it is to do, which is more than a pipe holds."""
   result = run_code("""
     import multiprocessing, pathlib, threading
-    from vit_jax import exits
+    from vit_jax.runtime import exits
 
     def is_starting():
       files = pathlib.Path('/proc/self/task').glob('*/children')
@@ -88,7 +88,7 @@ def test_a_worker_that_is_being_started_says_nothing():
   """)
   assert result.returncode == 3
   assert [x for x in result.stderr.splitlines() if 'tracker' not in x] == [
-    'vit_jax.-c: ended.'
+    '-c: ended.'
   ]
 
 
@@ -96,7 +96,7 @@ def test_ctrl_c_that_is_ignored_stays_so():
   result = run_code("""
     import os, signal
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from vit_jax import exits
+    from vit_jax.runtime import exits
 
     exits.on_interrupt()
     os.kill(os.getpid(), signal.SIGINT)
@@ -108,7 +108,7 @@ def test_ctrl_c_that_is_ignored_stays_so():
 def test_a_command_asks_once_and_then_ends():
   result = run_code("""
     import os, signal, threading
-    from vit_jax import exits
+    from vit_jax.runtime import exits
 
     exits.on_interrupt()
     asked = threading.Event()

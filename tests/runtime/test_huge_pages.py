@@ -8,7 +8,7 @@ import pytest
 
 _CODE = """
 import os, sys
-from vit_jax import huge_pages
+from vit_jax.runtime import huge_pages
 huge_pages.use()
 print(os.getpid(), os.environ.get('GLIBC_TUNABLES'), *sys.argv[1:])
 """

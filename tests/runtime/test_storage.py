@@ -207,8 +207,8 @@ def test_weights_are_not_written_to_an_address(tmp_path, monkeypatch):
 _OF_TEXT = ('name', 'parts', 'stem', 'suffix')
 # Folders of ours: of `tempfile` and `__file__`.
 _OURS = {
-  'interop/files.py': ('new', 'parent', 'folder'),
-  'workdir.py': ('workdir',),  # Where it is not an address.
+  'runtime/files.py': ('new', 'parent', 'folder'),
+  'training/workdir.py': ('workdir',),  # Where it is not an address.
 }
 
 
@@ -225,7 +225,8 @@ def _paths_made(path):
       continue
     is_ours = (
       isinstance(first, ast.Constant)
-      or ast.unparse(first) in (
+      or ast.unparse(first)
+      in (
         '__file__',
         'vit_jax.__file__',
         '_KERNEL',
@@ -268,7 +269,7 @@ def test_paths_are_made_of_text_by_storage_alone():
   found = [
     place
     for path in sorted(package.rglob('*.py'))
-    if path != package / 'storage.py'
+    if path != package / 'runtime' / 'storage.py'
     for place in _paths_made(path)
   ]
   assert not found, 'use storage.as_path or storage.local_path'

@@ -11,6 +11,7 @@ import sys
 import time
 
 from conftest import arguments
+from conftest import REPOSITORY
 from conftest import run
 from conftest import running
 from conftest import start
@@ -113,7 +114,7 @@ def test_a_lock_is_given_back(tmp_path):
   ):
     pass
   code = (
-    'from vit_jax import workdir\n'
+    'from vit_jax.training import workdir\n'
     f'with workdir.guarded({str(tmp_path)!r}): print("free")'
   )
   result = subprocess.run(

@@ -5,6 +5,7 @@ vit-jax zero_shot --model=/tmp/lit/artifact --labels=labels.txt IMAGE...
 """
 
 from collections.abc import Sequence
+import os
 
 from absl import flags
 
