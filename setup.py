@@ -3,8 +3,10 @@
 import itertools
 import pathlib
 import re
+import shutil
 
 import setuptools
+from setuptools.command import build_py
 
 _ROOT = pathlib.Path(__file__).parent
 _VERSION = re.search(
@@ -63,6 +65,28 @@ _TOOLS = {  # What single commands need, and their tests.
   'mlflow': ['mlflow>=3.1,<4'],  # Likewise.
 }
 
+
+class BuildPy(build_py.build_py):
+  """Puts the run files and the small weights into the package of a wheel.
+
+  In a clone they lie beside it, where they are found too.
+  """
+
+  def run(self) -> None:
+    """Copies them after the modules."""
+    super().run()
+    if self.editable_mode:
+      return
+    target = pathlib.Path(self.build_lib) / 'vit_jax'
+    for pattern, folder in (
+      ('configs/*.py', 'run_files'),
+      ('checkpoints/*.npz', 'checkpoints'),
+    ):
+      (target / folder).mkdir(parents=True, exist_ok=True)
+      for file in _ROOT.glob(pattern):
+        shutil.copy(file, target / folder / file.name)
+
+
 setuptools.setup(
   name='vit_jax',
   version=_VERSION,
@@ -73,6 +97,7 @@ setuptools.setup(
   # Says that packages lie here: what is installed to be edited is then found by its
   # path, also beside a clone whose folder is named as the package.
   package_dir={'': '.'},
+  cmdclass={'build_py': BuildPy},
   packages=setuptools.find_packages(include=['vit_jax', 'vit_jax.*']),
   package_data={
     'vit_jax.configs': ['registry.toml'],

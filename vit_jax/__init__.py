@@ -8,10 +8,22 @@ from vit_jax import official
 __version__ = '0.1.0'
 
 
+# What there is to use, and where; imported when it is asked for.
+_PUBLIC = {
+  'load': ('vit_jax.predictor', 'load'),
+  'run_file': ('vit_jax.configs.run_files', 'load'),
+}
+
+
+def __dir__() -> list[str]:
+  return ['__version__', *_PUBLIC]
+
+
 def __getattr__(name: str) -> Any:
-  """Gives `load`; imported only then, as nothing else of it is needed often."""
-  if name == 'load':
-    return importlib.import_module('vit_jax.predictor').load
+  """Gives a public name, or says what replaces one of the official code."""
+  if name in _PUBLIC:
+    module, attribute = _PUBLIC[name]
+    return getattr(importlib.import_module(module), attribute)
   if official.replacement('vit_jax', name):
     # Python replaces the message of an AttributeError here.
     raise ImportError(str(official.missing('vit_jax', name)))

@@ -52,7 +52,7 @@ def test_a_reader_that_has_had_enough():
   [
     (
       'nowhere.py',
-      "cannot be read: .*No such file or directory: '.*nowhere.py'",
+      r"cannot be read: .*No such file or directory: '.*nowhere.py'\. The package",
     ),
     ('.', 'cannot be read: .*Is a directory'),
     ('raises.py:x', r'wants this, not that \(.*raises.py:2\)'),

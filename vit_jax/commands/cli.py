@@ -18,6 +18,7 @@ import jax
 
 import vit_jax
 from vit_jax import official
+from vit_jax.configs import run_files
 from vit_jax.runtime import compilation_cache
 from vit_jax.runtime import errors
 from vit_jax.runtime import exits
@@ -228,8 +229,10 @@ def _of_run_file(error: BaseException | None) -> BaseException:
 def _refusal(error: BaseException) -> str:
   """Returns why a run file, or a setting, is not taken, in one line."""
   if 'Configuration is not available' in str(error):
-    lines = str(error.__cause__).strip().splitlines()
-    return f'--config cannot be read: {lines[-1].strip()}'
+    reason = str(error.__cause__).strip().splitlines()[-1].strip()
+    missing = re.search("No such file or directory: '(.*)'", reason)
+    hint = f'.{run_files.hint(missing[1])}' if missing else ''
+    return f'--config cannot be read: {reason}{hint}'
   trace = error.__traceback__
   while error.args and isinstance(error.args[0], BaseException):
     error = error.args[0]  # ml_collections wraps what says which name is meant.

@@ -2,7 +2,7 @@
 
 vit-jax demo --artifact=/tmp/run/artifact
 
-Needs pip install -e '.[demo]'. Only this machine sees it, at 127.0.0.1, unless
+Needs pip install 'vit_jax[demo]'. Only this machine sees it, at 127.0.0.1, unless
 --host says otherwise; images may have 10 MB, unless --max_mb does.
 """
 
@@ -27,7 +27,7 @@ def _import_gradio() -> Any:
     import gradio
   except ImportError as e:
     raise errors.UserError(
-      "The page needs gradio: pip install -e '.[demo]'."
+      "The page needs gradio: pip install 'vit_jax[demo]'."
     ) from e
   return gradio
 

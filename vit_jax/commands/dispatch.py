@@ -182,6 +182,7 @@ def run(command: str, arguments: list[str], program: str = '') -> None:
     arguments: flags and words.
     program: how messages name it; by default `vit-jax COMMAND`.
   """
+  arguments = [*map(_with_run_file, arguments)]
   sys.argv = [program or f'vit-jax {command}', *arguments]
   exits.on_interrupt()  # Ctrl-C would break the imports, which take seconds.
   if command in _LONG and arguments != ['--complete']:
@@ -192,6 +193,16 @@ def run(command: str, arguments: list[str], program: str = '') -> None:
   sys.modules['__main__'].__doc__ = module.__doc__  # --help prints it.
   module.define_flags()
   cli.run(module.main)
+
+
+def _with_run_file(argument: str) -> str:
+  """Returns `--config=NAME` with the path of the run file."""
+  flag, equals, value = argument.partition('=')
+  if flag.lstrip('-') != 'config' or not equals:
+    return argument
+  from vit_jax.configs import run_files  # Imported late: it takes time.
+
+  return f'{flag}={run_files.find(value)}'
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ def check_devices() -> Iterator[Finding]:
     'devices',
     WARNING,
     f'{text}; there is a {name} that JAX does not use',
-    f"pip install --editable '.[{extra}]', and look at JAX_PLATFORMS.",
+    f"pip install 'vit_jax[{extra}]', and look at JAX_PLATFORMS.",
   )
 
 

@@ -2,7 +2,7 @@
 
 vit-jax export --artifact=/tmp/run/artifact --output=model.onnx
 
-A .onnx, which needs pip install -e '.[onnx]', runs in ONNX Runtime and what else
+A .onnx, which needs pip install 'vit_jax[onnx]', runs in ONNX Runtime and what else
 reads ONNX; its metadata has the labels. A .stablehlo is read by
 `jax.export.deserialize(data).call(pixels)` on CPUs, GPUs and TPUs, and by what else
 reads StableHLO. Both take a batch of any size, float32 pixels [B, H, W, C] from 0 to

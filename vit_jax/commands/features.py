@@ -3,7 +3,7 @@
 vit-jax features --artifact=/tmp/run/artifact --output=features.npz FOLDER...
 
 An .npz has `features` float32 [N, D] and `names` [N], a .parquet, which needs
-pip install -e '.[parquet]', a row an image. Neither is ever whole in memory. What
+pip install 'vit_jax[parquet]', a row an image. Neither is ever whole in memory. What
 IMAGE may be, `vit-jax predict` says.
 """
 
@@ -112,7 +112,7 @@ def _write_parquet(chunks: Iterable[Any], path: pathlib.Path) -> int:
     import pyarrow.parquet as pq
   except ImportError as e:
     raise errors.UserError(
-      f"{path.name} needs pyarrow: pip install -e '.[parquet]'. An .npz needs"
+      f"{path.name} needs pyarrow: pip install 'vit_jax[parquet]'. An .npz needs"
       f' nothing.'
     ) from e
   count = 0

@@ -5,7 +5,7 @@ vit-jax plan --config=configs/h14_imagenet.py --topology=v5e:16x16 \
 
 Compiles the step that the config trains. It reads no images, downloads nothing, and
 reads weights only where they alone say which model it is. TPUs need
-`pip install -e '.[plan]'`. With --devices=N it compiles for N virtual CPU devices,
+`pip install 'vit_jax[plan]'`. With --devices=N it compiles for N virtual CPU devices,
 whose activations are float32; with neither, for the devices here. Attention is by
 XLA unless config.attention says otherwise.
 """
@@ -77,7 +77,7 @@ def devices(
   except (RuntimeError, ValueError) as e:
     if 'not installed' in str(e):
       raise errors.UserError(
-        "--topology needs libtpu: pip install --editable '.[plan]'."
+        "--topology needs libtpu: pip install 'vit_jax[plan]'."
       ) from e
     reason = errors.first_line(e)
     raise errors.UserError(

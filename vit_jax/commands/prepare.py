@@ -1,6 +1,6 @@
 """Prepares a TFDS data set once, as array_record, to be read without TensorFlow.
 
-pip install --editable '.[prepare]'
+pip install 'vit_jax[prepare]'
 vit-jax prepare oxford_flowers102
 """
 
@@ -30,8 +30,8 @@ def prepare(
     )
   except ImportError as e:
     raise errors.UserError(
-      f'{dataset} cannot be prepared without {e.name}: pip install --editable'
-      f" '.[prepare]'"
+      f'{dataset} cannot be prepared without {e.name}: pip install'
+      f" 'vit_jax[prepare]'"
     ) from e
   except (tfds.core.DatasetNotFoundError, OSError) as e:
     reason = errors.first_line(e)  # TFDS adds its whole catalogue.

@@ -4,6 +4,7 @@ common                every setting and its default
 images                the settings of images, `config.pp`
 models                sizes of the released models
 registry              released weights: names, addresses, scores (`registry.toml`)
+run_files             run files by path or name
 choices               the values that a setting may have
 durations             epochs and steps
 resolved              fills settings from defaults and weights

@@ -192,7 +192,7 @@ def _tfds_builder(dataset: str, root: pathlib.Path) -> tfds.core.DatasetBuilder:
   if not found:
     raise errors.UserError(
       f'{dataset} is neither a folder nor prepared in {root}. Prepare it once:'
-      f" pip install --editable '.[prepare]', then"
+      f" pip install 'vit_jax[prepare]', then"
       f' vit-jax prepare {dataset} --data_dir={root}'
     )
   configs = sorted(set(found.values()))

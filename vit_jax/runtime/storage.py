@@ -68,7 +68,7 @@ def make_workdir(workdir: str) -> Path:
     text = errors.first_line(e)
     reason = getattr(e, 'strerror', None) or f'{type(e).__name__}: {text}'
     if isinstance(e, ImportError):
-      reason = f"{text}; try pip install -e '.[gcs]'"
+      reason = f"{text}; try pip install 'vit_jax[gcs]'"
     raise errors.UserError(
       f'--workdir={workdir} cannot be made: {reason}.'
     ) from e

@@ -161,7 +161,7 @@ def _import(name: str) -> Any:
     return importlib.import_module(name)
   except ImportError as e:
     raise errors.UserError(
-      f"config.loggers has {name!r}: pip install -e '.[{name}]'."
+      f"config.loggers has {name!r}: pip install 'vit_jax[{name}]'."
     ) from e
 
 

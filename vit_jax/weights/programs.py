@@ -116,7 +116,7 @@ def _write_onnx(
     import onnxruntime
   except ImportError as e:
     raise errors.UserError(
-      f"{path.name} needs more: pip install -e '.[onnx]'. A .stablehlo does not."
+      f"{path.name} needs more: pip install 'vit_jax[onnx]'. A .stablehlo does not."
     ) from e
   # It warns of each symbolic dimension.
   logging.getLogger('onnx_ir').setLevel(logging.ERROR)

@@ -1,0 +1,54 @@
+"""Run files are found by path, and by name wherever one is."""
+
+from conftest import call_command
+from conftest import REPOSITORY
+import pytest
+
+import vit_jax
+from vit_jax.configs import run_files
+from vit_jax.runtime import errors
+
+
+@pytest.mark.parametrize(
+  'value',
+  ['digits', 'digits.py', 'configs/digits.py', 'configs/digits', './digits.py'],
+)
+def test_names_and_official_paths_are_found_anywhere(
+  value, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  assert run_files.find(value) == str(REPOSITORY / 'configs' / 'digits.py')
+  with_argument = f'{REPOSITORY}/configs/digits.py:b16,/images'
+  assert run_files.find(f'{value}:b16,/images') == with_argument
+
+
+def test_a_file_that_is_here_comes_first(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'configs').mkdir()
+  (tmp_path / 'configs' / 'digits.py').write_text('')
+  assert run_files.find('configs/digits.py:x') == 'configs/digits.py:x'
+  assert run_files.find('/elsewhere/digits.py') == '/elsewhere/digits.py'
+  assert run_files.find('nothing.py') == 'nothing.py'
+
+
+def test_run_file_returns_its_config(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  config = vit_jax.run_file('finetune_mini', '/images')
+  assert (config.pretrained, config.dataset) == ('ViT-Mini_4', '/images')
+  with pytest.raises(errors.UserError, match="'digitz'. Did you mean digits?"):
+    vit_jax.run_file('digitz')
+
+
+def test_commands_take_names(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  words = ('--workdir=run', '--config.total_steps=0')
+  result = call_command('train', '--config=digits', *words)
+  assert 'config.total_steps is 0, must be at least 1' in result.stderr
+  result = call_command('train', '--config=digitz', *words)
+  assert result.returncode == 1
+  assert 'Did you mean digits? The package has augreg, ' in result.stderr
+  assert not list(tmp_path.iterdir())
+
+
+def test_few_names_are_public():
+  assert set(dir(vit_jax)) == {'__version__', 'load', 'run_file'}

@@ -1,0 +1,66 @@
+"""Run files by path or by name; those of the package are always found."""
+
+import difflib
+import importlib.util
+import pathlib
+
+import ml_collections
+
+from vit_jax.runtime import errors
+
+_PACKAGE = pathlib.Path(__file__).parents[1]
+# A wheel has them inside, a clone beside the package.
+_FOLDERS = (_PACKAGE / 'run_files', _PACKAGE.parent / 'configs')
+
+
+def names() -> list[str]:
+  """Returns the names of the run files that come with the package."""
+  return sorted({p.stem for f in _FOLDERS for p in f.glob('[!_]*.py')})
+
+
+def find(value: str) -> str:
+  """Returns the value of `--config` with the path of a file that exists.
+
+  Args:
+    value: `b16_cifar10`, `configs/b16_cifar10.py` or any other path, which may
+      have an argument after a colon. A file that exists comes first; then the
+      one of that name in the package. Any other value stays as it is.
+  """
+  name, colon, argument = value.partition(':')
+  path = pathlib.Path(name)
+  if path.is_file() or path.parent.as_posix() not in ('.', 'configs'):
+    return value
+  for folder in _FOLDERS:
+    packaged = folder / f'{path.name.removesuffix(".py")}.py'
+    if packaged.is_file():
+      return f'{packaged}{colon}{argument}'
+  return value
+
+
+def hint(name: str) -> str:
+  """Returns a sentence on what may be meant by a name that is not found."""
+  near = difflib.get_close_matches(pathlib.Path(name).stem, names(), 1)
+  meant = f' Did you mean {near[0]}?' if near else ''
+  return f'{meant} The package has {", ".join(names())}.'
+
+
+def load(name: str, argument: str | None = None) -> ml_collections.ConfigDict:
+  """Returns the config of a run file.
+
+  Args:
+    name: `finetune_mini`, or the path of a file.
+    argument: what the file takes after a colon on the command line, such as a
+      data set; None for its default.
+
+  Raises:
+    errors.UserError: if there is no such file.
+  """
+  path = pathlib.Path(find(name))
+  if not path.is_file():
+    raise errors.UserError(f'There is no run file {name!r}.{hint(name)}')
+  spec = importlib.util.spec_from_file_location(path.stem, path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  if argument is None:
+    return module.get_config()
+  return module.get_config(argument)
