@@ -94,7 +94,7 @@ def test_predictions_have_the_names(how, workdir):
   names = files_of(workdir)
   result = call_command(
     'predict',
-    f'--artifact={workdir}/artifact',
+    f'--model={workdir}/artifact',
     f'--labels={workdir}/labels.txt',
     how,
     f'{workdir.parent}/images/test',
@@ -171,7 +171,7 @@ def test_a_file_whose_name_is_not_text(workdir, tmp_path):
   table = pq.read_table(tmp_path / 'x.parquet')
   assert table['name'].to_pylist() == [f'{tmp_path}/caf\\xe9.png']
   with start(
-    'vit_jax', 'predict', f'--artifact={workdir}/artifact', '--csv', name
+    'vit_jax', 'predict', f'--model={workdir}/artifact', '--csv', name
   ) as process:
     assert os.fsencode(name) in process.stdout.buffer.read()
 

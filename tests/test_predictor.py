@@ -213,7 +213,7 @@ def test_all_devices_of_the_host(tmp_path):
   names = [str(tmp_path / f'{i}.png') for i in range(4)]
   for i, name in enumerate(names):
     cv2.imwrite(name, picture(i)[..., ::-1])
-  args = (f'--artifact={TOKEN}', '--json', '--batch=2', *names)
+  args = (f'--model={TOKEN}', '--json', '--batch=2', *names)
   result = run('vit_jax', 'predict', *args, devices=3)
   assert result.returncode == 0, result.stderr
   lines = [json.loads(line) for line in result.stdout.splitlines()]

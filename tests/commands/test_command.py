@@ -80,7 +80,7 @@ def test_help_of_a_command_prints_its_flags_and_exits_with_0(name):
 def test_other_kinds_of_help_exit_with_0(flag):
   result = call_command('predict', flag)
   assert (result.returncode, result.stderr) == (0, '')
-  assert '--artifact:' in result.stdout
+  assert '--model:' in result.stdout
 
 
 @pytest.mark.parametrize('name', ['', *dispatch.COMMANDS])
@@ -134,8 +134,8 @@ def test_words_where_flags_belong_are_refused():
 
 
 def test_a_flag_given_twice_counts_once_with_a_warning():
-  result = call_command('predict', '--artifact=/a', '--artifact=/b', 'x.jpg')
-  assert '--artifact is given 2 times; the last one counts.' in result.stderr
+  result = call_command('predict', '--model=/a', '--model=/b', 'x.jpg')
+  assert '--model is given 2 times; the last one counts.' in result.stderr
   assert result.returncode == 1
 
 

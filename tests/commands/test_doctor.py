@@ -123,7 +123,7 @@ def test_accelerators_that_are_not_used(monkeypatch):
   [finding] = doctor.check_devices()
   assert finding.status == doctor.WARNING
   assert 'NVIDIA GPU that JAX does not use' in finding.text
-  assert '.[cuda]' in finding.advice
+  assert 'vit_jax[cuda]' in finding.advice
 
 
 def test_a_fault_of_ours_is_named(capsys):

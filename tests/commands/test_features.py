@@ -74,7 +74,7 @@ def test_the_command_line(photos, caplog):
   (photos / '9.jpg').write_text('no image')
   args = (
     'features',
-    f'--artifact={GOLDEN}/vit_token.npz',
+    f'--model={GOLDEN}/vit_token.npz',
     f'--output={photos}/x.npz',
     '--layer=2',
     '--pooling=gap',

@@ -141,7 +141,7 @@ def test_a_finished_run_ends_at_once_with_the_same_model(finished):
 
 
 def predict(workdir, *args):
-  return call_command('predict', f'--artifact={workdir}/artifact', *args)
+  return call_command('predict', f'--model={workdir}/artifact', *args)
 
 
 def test_predicting_agrees_with_evaluation(finished):

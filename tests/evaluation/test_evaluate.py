@@ -134,7 +134,7 @@ def test_predictions_agree_with_probabilities(weights, tmp_path):
 def test_the_command_line(tmp_path):
   args = (
     'evaluate',
-    f'--artifact={tmp_path}/artifact',
+    f'--model={tmp_path}/artifact',
     '--dataset=digits',
     f'--output={tmp_path}/new/out.json',
   )

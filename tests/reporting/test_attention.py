@@ -154,7 +154,7 @@ def test_the_command_line(tmp_path):
   cv2.imwrite(str(tmp_path / 'x.png'), picture())
   args = (
     'attention',
-    f'--artifact={GOLDEN}/vit_token.npz',
+    f'--model={GOLDEN}/vit_token.npz',
     str(tmp_path / 'x.png'),
   )
   result = call_command(*args, f'--output={tmp_path}/out')

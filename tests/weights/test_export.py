@@ -114,7 +114,7 @@ def test_mistakes_on_the_command_line(tmp_path):
       programs.export(weights, str(tmp_path / output))
   result = call_command(
     'export',
-    f'--artifact={GOLDEN}/vit_token.npz',
+    f'--model={GOLDEN}/vit_token.npz',
     f'--output={tmp_path}/x.stablehlo',
   )
   assert result.returncode == 1

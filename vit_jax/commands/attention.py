@@ -1,6 +1,6 @@
 """Draws what a Vision Transformer looks at, and what its first layer holds.
 
-vit-jax attention --artifact=/tmp/run/artifact --output=/tmp/pictures IMAGE...
+vit-jax attention --model=/tmp/run/artifact --output=/tmp/pictures IMAGE...
 
 writes for each IMAGE, `photo.jpg` say,
   photo_rollout.png     the image and attention rollout on it (the paper's Fig. 6)

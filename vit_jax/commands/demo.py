@@ -1,6 +1,6 @@
 """Serves a page to drop an image on: classes, probabilities and attention.
 
-vit-jax demo --artifact=/tmp/run/artifact
+vit-jax demo --model=/tmp/run/artifact
 
 Needs pip install 'vit_jax[demo]'. Only this machine sees it, at 127.0.0.1, unless
 --host says otherwise; images may have 10 MB, unless --max_mb does.
@@ -132,5 +132,5 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise errors.UserError(f'{argv[1]}: only flags are taken.')
   options = flags.FLAGS
-  blocks = page(predictor_flags.from_flags(), options.artifact, options.top_k)
+  blocks = page(predictor_flags.from_flags(), options.model, options.top_k)
   serve(blocks, host=options.host, port=options.port, max_mb=options.max_mb)

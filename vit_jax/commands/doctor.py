@@ -1,6 +1,6 @@
 """Checks devices, versions, room, weights and data, and trains for two steps.
 
-vit-jax doctor [--artifact=NAME_OR_PATH] [--dataset=NAME_OR_PATH]
+vit-jax doctor [--model=NAME_OR_PATH] [--dataset=NAME_OR_PATH]
 
 Prints a line for each check and, where it fails, what to do; exits with 1 if one
 fails.
@@ -272,7 +272,7 @@ def _name(check: Callable[..., object]) -> str:
 
 def define_flags() -> None:
   """Defines the flags of `vit-jax doctor`."""
-  flags.DEFINE_string('artifact', None, 'Weights to look for.')
+  flags.DEFINE_string('model', None, 'Weights to look for.')
   flags.DEFINE_string('dataset', None, 'Images to look for.')
 
 
@@ -286,7 +286,7 @@ def main(argv: Sequence[str]) -> None:
       check_devices,
       check_memory,
       check_disk,
-      functools.partial(check_weights, options.artifact),
+      functools.partial(check_weights, options.model),
       functools.partial(check_dataset, options.dataset),
       check_training,
     ]

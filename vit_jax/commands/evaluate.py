@@ -1,7 +1,7 @@
 """Evaluates weights on labelled images: accuracy, calibration, confusions.
 
-vit-jax evaluate --artifact=/tmp/run/artifact --dataset=/path/to/images
-vit-jax evaluate --artifact=ViT-B_16-224 --dataset=imagenet2012 \
+vit-jax evaluate --model=/tmp/run/artifact --dataset=/path/to/images
+vit-jax evaluate --model=ViT-B_16-224 --dataset=imagenet2012 \
   --split=validation --real --output=/tmp/b16.json
 
 DATASET is a folder with {split}/<class>/<image>, or a name as in `config.dataset`:
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
   predictor = predictor_flags.from_flags()
   p = predictions.predictions(predictor, source)
   result = {
-    'artifact': options.artifact,
+    'model': options.model,
     'dataset': options.dataset,
     'split': options.split,
     'skipped': len(source) - len(p.labels),

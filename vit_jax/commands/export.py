@@ -1,6 +1,6 @@
 """Writes a model as one program with its weights, for other runtimes.
 
-vit-jax export --artifact=/tmp/run/artifact --output=model.onnx
+vit-jax export --model=/tmp/run/artifact --output=model.onnx
 
 A .onnx, which needs pip install 'vit_jax[onnx]', runs in ONNX Runtime and what else
 reads ONNX; its metadata has the labels. A .stablehlo is read by

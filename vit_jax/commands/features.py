@@ -1,6 +1,6 @@
 """Writes the features (embeddings) of images to a file, as they come.
 
-vit-jax features --artifact=/tmp/run/artifact --output=features.npz FOLDER...
+vit-jax features --model=/tmp/run/artifact --output=features.npz FOLDER...
 
 An .npz has `features` float32 [N, D] and `names` [N], a .parquet, which needs
 pip install 'vit_jax[parquet]', a row an image. Neither is ever whole in memory. What

@@ -1,6 +1,6 @@
 """Classifies images with the artifact of a run, or any other weights.
 
-vit-jax predict --artifact=/tmp/digits/artifact IMAGE...
+vit-jax predict --model=/tmp/digits/artifact IMAGE...
 
 IMAGE is a file, a folder, a pattern such as 'photos/**/*.jpg', an address, or - for
 an image that comes through standard input.

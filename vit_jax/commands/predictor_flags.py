@@ -10,7 +10,7 @@ from vit_jax.weights import record as weights_lib
 def define_weights_flags() -> None:
   """Defines the flags that `weights_from_flags` reads."""
   flags.DEFINE_string(
-    'artifact',
+    'model',
     None,
     'WORKDIR/artifact, or whatever else config.pretrained takes.',
     required=True,
@@ -32,7 +32,7 @@ def define_flags() -> None:
 
 def weights_from_flags() -> weights_lib.Weights:
   """Returns what the flags name; raises what `predictor.load` does."""
-  return predictor.read(flags.FLAGS.artifact, cli.image_size())
+  return predictor.read(flags.FLAGS.model, cli.image_size())
 
 
 def from_flags() -> predictor.Predictor:

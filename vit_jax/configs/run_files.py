@@ -7,6 +7,7 @@ import pathlib
 import ml_collections
 
 from vit_jax.runtime import errors
+from vit_jax.runtime import storage
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
 # A wheel has them inside, a clone beside the package.
@@ -27,7 +28,9 @@ def find(value: str) -> str:
       one of that name in the package. Any other value stays as it is.
   """
   name, colon, argument = value.partition(':')
-  path = pathlib.Path(name)
+  if storage.is_address(name):
+    return value
+  path = storage.local_path(name)
   if path.is_file() or path.parent.as_posix() not in ('.', 'configs'):
     return value
   for folder in _FOLDERS:
@@ -39,7 +42,7 @@ def find(value: str) -> str:
 
 def hint(name: str) -> str:
   """Returns a sentence on what may be meant by a name that is not found."""
-  near = difflib.get_close_matches(pathlib.Path(name).stem, names(), 1)
+  near = difflib.get_close_matches(pathlib.PurePath(name).stem, names(), 1)
   meant = f' Did you mean {near[0]}?' if near else ''
   return f'{meant} The package has {", ".join(names())}.'
 
@@ -55,7 +58,7 @@ def load(name: str, argument: str | None = None) -> ml_collections.ConfigDict:
   Raises:
     errors.UserError: if there is no such file.
   """
-  path = pathlib.Path(find(name))
+  path = storage.local_path(find(name))
   if not path.is_file():
     raise errors.UserError(f'There is no run file {name!r}.{hint(name)}')
   spec = importlib.util.spec_from_file_location(path.stem, path)
