@@ -3,7 +3,7 @@
 python -m vit_jax.main --config=configs/folder.py:b16,/path/to/data \
   --workdir=/tmp/folder
 
-Instead of b16: any name that `vit-jax models_list` prints, or the path
+Instead of b16: any name that `vit-jax models` prints, or the path
 of weights of transformers, timm or another run, which tell what they are of.
 Released ViTs start at 384 px, as in the paper; --config.pp.crop=224 is quicker.
 Other weights start at the size that they were trained at.

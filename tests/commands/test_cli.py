@@ -39,7 +39,7 @@ def test_a_reader_that_has_had_enough():
   process = start_command(
     'bash',
     '-c',
-    f'set -o pipefail; {sys.executable} -m vit_jax models_list | head -1',
+    f'set -o pipefail; {sys.executable} -m vit_jax models | head -1',
   )
   out, err = process.communicate(timeout=HANG_SECONDS)
   assert len(out.splitlines()) == 1

@@ -104,7 +104,7 @@ def test_a_misspelt_flag_is_corrected(name):
 
 
 # Commands that have work to do without any argument.
-COMPLETE_ALONE = ('doctor', 'models_list')
+COMPLETE_ALONE = ('doctor', 'models')
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_words_where_flags_belong_are_refused():
   for words in (
     ['train', 'configs/digits.py'],
     ['doctor', 'extra'],
-    ['models_list', 'ViT', 'extra'],
+    ['models', 'ViT', 'extra'],
   ):
     required = ['--config=configs/digits.py', '--workdir=/nowhere/x']
     result = call_command(*words, *(required if words[0] == 'train' else []))
@@ -140,11 +140,11 @@ def test_a_flag_given_twice_counts_once_with_a_warning():
 
 
 def test_a_command_gets_its_arguments():
-  result = run('vit_jax', 'models_list', 'LiT-B16B')
+  result = run('vit_jax', 'models', 'LiT-B16B')
   assert result.returncode == 0, result.stderr
   assert 'LiT-B16B_2' in result.stdout
-  result = call_command('models_list', 'nothing like it')
-  assert_refused(result, "vit-jax models_list: No name has 'nothing")
+  result = call_command('models', 'nothing like it')
+  assert_refused(result, "vit-jax models: No name has 'nothing")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
-from vit_jax.commands import models_list
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
 from vit_jax.runtime import download
@@ -177,14 +176,20 @@ def test_the_weights_that_come_with_the_repository():
   assert 0.1 < np.std(logits) < 10
 
 
-def test_weights_of_the_repository_are_not_looked_for_elsewhere(tmp_path):
-  with pytest.raises(errors.UserError, match='comes with the repository'):
-    released.find('ViT-Mini_4', str(tmp_path))
+def test_weights_of_the_package_are_found_anywhere(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  path = REPOSITORY / 'checkpoints' / 'ViT-Mini_4.npz'
+  assert released.find('ViT-Mini_4') == path
+  assert released.names_here() == ['ViT-Mini_4']
+  (tmp_path / 'checkpoints').mkdir()
+  mine = tmp_path / 'checkpoints' / 'ViT-Mini_4.npz'
+  mine.write_bytes(b'')
+  assert released.find('ViT-Mini_4').resolve() == mine  # It comes first.
 
 
 def test_models_are_listed():
   entries = registry.entries()
-  lines = models_list.table([entries['ViT-L_32'], entries['augreg-B_16-384']])
+  lines = registry.table([entries['ViT-L_32'], entries['augreg-B_16-384']])
   heading, zero, augreg = lines.split('\n')
   assert heading.split()[:3] == ['name', 'model', 'px']
   assert zero.split()[:3] == ['ViT-L_32', 'ViT-L_32', '224']

@@ -43,7 +43,7 @@ COMMANDS = (
   'plan',
   'doctor',
   'show_batch',
-  'models_list',
+  'models',
   'prepare',
 )
 

@@ -37,6 +37,7 @@ from vit_jax.runtime import environment
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import released
 
 OK, WARNING, FAILED = 'ok', 'warning', 'FAILED'
 
@@ -160,20 +161,17 @@ def _room(what: str, path: pathlib.Path, advice: str) -> Finding:
 
 
 def check_weights(name: str | None) -> Iterator[Finding]:
-  """Reads weights; without a name, looks which are in `checkpoints/`."""
+  """Reads weights; without a name, looks which need no download."""
   if name:
     weights = checkpoint.read(name)
     yield Finding('weights', OK, f'{name}: {weights_lib.describe(weights)}')
     return
-  found = sorted(
-    path.name for path in pathlib.Path('checkpoints').glob('*.npz')
-  )
+  found = released.names_here()
   yield Finding(
     'weights',
     OK if found else WARNING,
-    f'checkpoints/ has {", ".join(found) or "none"}',
-    'Run from a clone of the repository; vit-jax models_list prints'
-    ' names that are downloaded.',
+    f'here without a download: {", ".join(found) or "none"}',
+    'vit-jax models prints names that are downloaded.',
   )
 
 

@@ -38,7 +38,7 @@ def _add_model(config: ml_collections.ConfigDict) -> None:
   config.model = None
   # Fine-tuning starts from: an .npz, a .safetensors or a folder with one, an
   # artifact or workdir of another run, a URL, or a name that
-  # `vit-jax models_list` prints. Empty: train from scratch. None:
+  # `vit-jax models` prints. Empty: train from scratch. None:
   # config.model.model_name if `pretrained_dir` is set, as in the official code,
   # else empty.
   config.pretrained = placeholder(str)
@@ -232,7 +232,7 @@ def with_model(
   Args:
     config: settings.
     model: a released model, `b16` or `ViT-B_16`; a name that
-      `vit-jax models_list` prints; or a file or folder of weights,
+      `vit-jax models` prints; or a file or folder of weights,
       which will tell what they are of.
 
   Raises:

@@ -1,5 +1,6 @@
 """The public weights: what is where, from `registry.toml`."""
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 import importlib.resources
@@ -55,3 +56,19 @@ def entries() -> dict[str, Entry]:
     name: Entry(name=name, **tables[table.get('same_as', name)])
     for name, table in tables.items()
   }
+
+
+def table(entries: Sequence[Entry]) -> str:
+  """Returns a line for each entry, under a heading."""
+  rows = [('name', 'model', 'px', 'MiB', 'trained on', 'head', 'top-1', 'mean')]
+  for e in entries:
+    size = f'{e.size_mib:.0f}' if e.size_mib else '-'
+    top1 = f'{e.top1:.2%} ({e.top1_source})' if e.top1 else '-'
+    px, head = str(e.resolution or '-'), e.head or '?'
+    rows.append((e.name, e.model, px, size, e.dataset, head, top1, f'{e.mean}'))
+  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+  lines = [
+    '  '.join(x.ljust(w) for x, w in zip(row, widths, strict=True)).rstrip()
+    for row in rows
+  ]
+  return '\n'.join(lines)

@@ -128,7 +128,7 @@ def check_can_predict(weights: Weights) -> None:
       'The head of these weights is all zeros, so that every class would be as'
       ' probable as any other: the ImageNet-21k files of the paper were'
       ' published so. They are good to fine-tune from; to predict, take one'
-      ' whose head is `ok` in vit-jax models_list.'
+      ' whose head is `ok` in vit-jax models.'
     )
 
 

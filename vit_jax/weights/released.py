@@ -67,6 +67,12 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
   return _download_released(name_or_path, path)
 
 
+def names_here(directory: str = 'checkpoints') -> list[str]:
+  """Returns the weights that need no download: of a folder and of the package."""
+  folders = (storage.local_path(directory), *_PACKAGED)
+  return sorted({path.stem for f in folders for path in f.glob('*.npz')})
+
+
 def best_augreg(model: str, directory: str) -> str:
   """Returns the file name of the best AugReg weights, without `.npz`.
 
@@ -123,12 +129,12 @@ def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
       f'{path} is missing and no public source of {name!r} is known.{hint} Put the'
       f' file there, give its path with config.pretrained=FILE, or train'
       f' from scratch with config.pretrained= (empty). vit-jax'
-      f' models_list prints what is known by name.'
+      f' models prints what is known by name.'
     )
   if not entry.sources:
     raise errors.UserError(
-      f'{path} is missing. It comes with the repository, in checkpoints/: run'
-      f' from there, or give the path of the file.'
+      f'{path} is missing, and the package, which should have it, is not whole.'
+      f' Install it again.'
     )
   return download_first(entry.sources, path)
 
