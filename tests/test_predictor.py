@@ -61,6 +61,23 @@ def tokens_by_hand(module, params, x, layers):
   return encoder.apply({'params': params['Transformer']}, y, train=False)
 
 
+def test_logits_are_those_of_the_module_and_repr_says_what_it_is(token):
+  image = picture()
+  weights = token.weights
+  want = weights.module().apply(
+    {'params': weights.params}, prepared(image), train=False
+  )
+  got = token.logits(image)
+  assert got.shape == (1, 10)
+  np.testing.assert_allclose(got, want, atol=1e-5)
+  np.testing.assert_allclose(
+    jax.nn.softmax(got[0]), next(token.probabilities(image))[1], atol=1e-6
+  )
+  assert repr(token) == (
+    'Predictor(vit_token: 32,778 parameters, 10 classes, 32x32 pixels)'
+  )
+
+
 def test_all_ways_to_give_an_image_agree(token, tmp_path, monkeypatch):
   image = picture()
   name = str(tmp_path / 'x.png')

@@ -103,6 +103,9 @@ class Predictor:
     )
     self._jitted: dict[Any, Callable[..., Array]] = {}
 
+  def __repr__(self) -> str:
+    return f'Predictor({weights_lib.describe(self.weights)})'
+
   def predict(self, images: Any, *, top_k: int = 5) -> list[Prediction]:
     """Returns, for each image, its most probable classes, the best first.
 
@@ -141,6 +144,15 @@ class Predictor:
       return squash(inference.apply(self._module, params, x))
 
     return self.outputs('probabilities', probabilities, images)
+
+  def logits(self, images: Any) -> Float32[np.ndarray, 'N K']:
+    """Returns the outputs of the head, before softmax or sigmoid.
+
+    Raises what `predict` does.
+    """
+    weights_lib.check_can_predict(self.weights)
+    function = functools.partial(inference.apply, self._module)
+    return self._stacked('logits', function, images)
 
   def features(
     self,

@@ -156,11 +156,13 @@ def grid(weights: Weights) -> tuple[int, int]:
 
 
 def describe(weights: Weights) -> str:
-  """Returns one line: parameters, classes, image size."""
+  """Returns one line: name of the model, parameters, classes, image size."""
+  name = (weights.model or {}).get('model_name')
   count = sum(np.size(x) for x in jax.tree.leaves(dict(weights.params)))
   shape = weights.image_shape
   size = f'{shape[0]}x{shape[1]} pixels' if shape else 'unknown image size'
-  return f'{count:,} parameters, {len(weights.class_names)} classes, {size}'
+  facts = f'{count:,} parameters, {len(weights.class_names)} classes, {size}'
+  return f'{name}: {facts}' if name else facts
 
 
 def check(
