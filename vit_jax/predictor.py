@@ -1,6 +1,6 @@
 """A trained model in use, `vit_jax.load`: classes, features, attention."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 import functools
 import os
 from typing import Any
@@ -294,7 +294,7 @@ class Predictor:
   def _decoded(self, images: Any) -> pipeline.Decoded:
     channels = self.weights.image_shape[2]
     if not isinstance(images, sources.Source):
-      images = inputs.InputSource(_as_sequence(images), channels)
+      images = inputs.InputSource(inputs.as_sequence(images), channels)
     have = images.image_shape
     if have and have[-1] != channels:
       raise errors.UserError(
@@ -312,13 +312,3 @@ class Predictor:
   def _transform(self) -> transforms.EvalImage:
     preprocessing = self.weights.preprocessing
     return transforms.EvalImage(preprocessing.size, preprocessing.resize_test)
-
-
-def _as_sequence(images: Any) -> Sequence[Any]:
-  """Returns several images, also of one, or of an array [N, H, W, C]."""
-  is_one = (
-    isinstance(images, str | os.PathLike)
-    or hasattr(images, 'convert')
-    or (hasattr(images, 'ndim') and images.ndim < 4)
-  )
-  return [images] if is_one else list(images)

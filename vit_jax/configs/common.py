@@ -17,63 +17,63 @@ from vit_jax.runtime import errors
 def get_config() -> ml_collections.ConfigDict:
   """Returns every setting but the model's, locked."""
   config = ml_collections.ConfigDict()
-  # 'train', 'contrastive' (images and texts, see `vit_jax.training.contrastive`),
-  # 'evaluate' (the newest checkpoint of the workdir) or 'sweep' (`with_sweep`).
+  # 'train'; 'contrastive' trains on images and texts; 'evaluate' evaluates the
+  # newest checkpoint of the workdir; 'sweep' is for `vit-jax sweep`.
   config.trainer = 'train'
-  # Of the initialisation, the order of the images, augmentation and dropout.
+  # Seeds initialisation, data order, augmentation and dropout.
   config.seed = 0
   _add_model(config)
   _add_data(config)
   _add_training(config)
   _add_contrastive(config)
   _add_events(config)
-  # Devices along each axis; -1 takes the rest. See `vit_jax.runtime.sharding`.
+  # Devices along each axis; -1 takes the rest. `data` splits the batch, `fsdp`
+  # the batch and the parameters, `model` heads and MLP.
   config.mesh = ml_collections.ConfigDict({'data': -1, 'fsdp': 1, 'model': 1})
   return config.lock()
 
 
 def _add_model(config: ml_collections.ConfigDict) -> None:
-  # What to train: see `with_model` and `vit_jax.configs.models`. None: what
-  # the pretrained weights are of.
+  # The model to train, see `vit_jax.configs.models`. None: the model of the
+  # pretrained weights.
   config.model = None
-  # Fine-tuning starts from: an .npz, a .safetensors or a folder with one, an
-  # artifact or workdir of another run, a URL, or a name that
-  # `vit-jax models` prints. Empty: train from scratch. None:
-  # config.model.model_name if `pretrained_dir` is set, as in the official code,
-  # else empty.
+  # Weights to start from: an .npz, a .safetensors or a folder with one, the
+  # artifact or workdir of another run, a URL, or a name that `vit-jax models`
+  # prints. Empty: train from scratch. None: config.model.model_name if
+  # `pretrained_dir` is set, as in the official code, else empty.
   config.pretrained = placeholder(str)
   # Where names are looked up, as `<pretrained_dir>/<name>.npz`: a folder, or a
   # bucket such as gs://vit_models/imagenet21k. None: checkpoints.
   config.pretrained_dir = placeholder(str)
-  # For images with another number of channels: 'sum' or 'repeat' the kernel of
-  # the first layer; '' refuses. See `checkpoint.adapt_kernel`.
+  # How the first kernel fits images with another number of channels: 'sum' or
+  # 'repeat' it; '' refuses such images.
   config.adapt_channels = ''
-  # Resize that kernel where config.model.patches.size is another.
+  # Whether to resize the first kernel to config.model.patches.size.
   config.adapt_patches = False
-  # Of the computation, in LiT models of the image tower: 'float32' or 'bfloat16'.
-  # Parameters are float32 always.
+  # Precision of the computation, 'float32' or 'bfloat16'; in LiT models, of the
+  # image tower. Parameters are always float32.
   config.dtype = 'float32'
-  # 'xla', 'cudnn' (GPUs, bfloat16), or 'auto': the faster one, measured when a
-  # run begins; a resumed run keeps it.
+  # Implementation of attention: 'xla', 'cudnn' (GPUs, bfloat16), or 'auto', the
+  # faster one, which is measured when a run begins and kept when it resumes.
   config.attention = 'auto'
-  # Compute activations again in the backward pass, which takes less memory and
-  # more time: '' nothing, 'full' all of a block; with 'dots_saveable' and
-  # 'dots_with_no_batch_dims_saveable' products are kept, all or those with
-  # weights.
+  # Activations that the backward pass recomputes, to save memory at the cost of
+  # time: '' none, 'full' all of a block; 'dots_saveable' keeps all matrix
+  # products, 'dots_with_no_batch_dims_saveable' those with weights.
   config.remat = ''
-  # One program for all blocks, their parameters stacked: deep models compile
-  # faster. Combine it with `remat`.
+  # Whether to compile one program for all blocks, with stacked parameters. Deep
+  # models compile faster. Combine it with `remat`.
   config.scan_layers = False
   # Probability of dropping a residual branch of the last block.
   config.stochastic_depth_rate = 0.0
-  # None: as the pretrained weights want it; without any, 1e-6 and the tanh
-  # approximation, as in the official models. PyTorch's differ.
+  # Epsilon of LayerNorm, and whether GELU is exact. None: the values of the
+  # pretrained weights; without weights, 1e-6 and the tanh approximation, as in
+  # the official models. PyTorch's models differ.
   config.layer_norm_epsilon = placeholder(float)
   config.exact_gelu = placeholder(bool)
-  # Position embeddings: 'learn', or 'sincos2d', fixed (arXiv:2205.01580): weights
-  # to start from must have fixed ones too, which are computed for the new grid.
+  # Position embeddings: 'learn', or 'sincos2d', which are fixed
+  # (arXiv:2205.01580). Pretrained weights must then have fixed ones too.
   config.posemb = 'learn'
-  # First value of the biases of the head; -log(classes) suits sigmoid losses.
+  # Initial value of the biases of the head; -log(classes) suits sigmoid losses.
   config.head_bias_init = 0.0
 
 
@@ -82,26 +82,29 @@ def _add_data(config: ml_collections.ConfigDict) -> None:
   # 'cifar100', or the name of any TFDS data set prepared as array_record.
   # Contrastive training: a folder with {train,test}/captions.tsv.
   config.dataset = ''
-  # Where TFDS data sets are, and CIFAR is kept; None: ~/tensorflow_datasets.
+  # Folder of TFDS data sets and of CIFAR. None: ~/tensorflow_datasets.
   config.tfds_data_dir = placeholder(str)
-  # How images are read, cut and augmented: see `vit_jax.configs.images`.
+  # How images are read, cropped and augmented.
   config.pp = images.get_config()
-  # At a file that cannot be decoded: 'raise', or 'skip' and count.
+  # What happens at a file that cannot be decoded: 'raise', or 'skip' and count.
   config.on_bad_image = 'raise'
-  # Decoding threads; workers are processes besides, worth it from 8 cores on.
+  # Decoding threads, and additional worker processes, which pay from 8 cores on.
   config.num_threads = 4
   config.num_workers = 0
-  # Batches on the host, being made or ready: what the loader takes of memory.
-  # Fewer than threads leave threads idle.
+  # Batches that the loader keeps in memory, being made or ready. Fewer than
+  # `num_threads` leave threads idle.
   config.prefetch = 4
 
 
 def _add_training(config: ml_collections.ConfigDict) -> None:
-  # Images per step, over all hosts and devices, and in how many parts their
-  # gradients are computed, to save memory.
+  # Images per step, over all hosts and devices.
   config.batch = 512
+  # Parts of a batch whose gradients are computed one after the other, to save
+  # memory.
   config.accum_steps = 8
+  # Images per step of an evaluation, over all hosts and devices.
   config.batch_eval = 512
+  # Steps of the run.
   config.total_steps = placeholder(int)
   # Durations in epochs override durations in steps, except steps set on the
   # command line. An epoch is the images that are trained on.
@@ -110,76 +113,80 @@ def _add_training(config: ml_collections.ConfigDict) -> None:
   # Peak learning rate, reached after the warm-up. A run that is too short for its
   # warm-up and cool-down trains with a lower one, and a warning.
   config.base_lr = 0.03
+  # Steps over which the learning rate rises linearly from 0.
   config.warmup_steps = 500
-  # 'cosine' to 0, 'linear' to 1e-5, 'rsqrt' (reciprocal square root, at 0.71 of
-  # its peak `timescale` steps after the warm-up) or 'constant'.
+  # Learning rate after the warm-up: 'cosine' to 0, 'linear' to 1e-5, 'rsqrt'
+  # (reciprocal square root) or 'constant'.
   config.decay_type = 'cosine'
+  # Steps after the warm-up at which 'rsqrt' is at 0.71 of its peak.
   config.timescale = 10_000
-  # Last steps, over which the learning rate goes linearly to 0 besides.
+  # Final steps over which the learning rate is also reduced linearly to 0.
   config.cooldown_steps = 0
   # Largest global norm of the gradient; 0 for no limit.
   config.grad_norm_clip = 1.0
-  # 'sgd', 'adamw', 'lamb' or 'adafactor'.
+  # The optimizer: 'sgd', 'adamw', 'lamb' or 'adafactor'.
   config.optimizer = 'sgd'
-  # Of SGD and Adafactor; beta1 of AdamW and LAMB.
+  # Momentum of SGD and Adafactor; beta1 of AdamW and LAMB.
   config.momentum = 0.9
-  # Of AdamW and LAMB; what that of Adafactor grows to (arXiv:2106.04560).
+  # beta2 of AdamW and LAMB; upper limit of Adafactor's (arXiv:2106.04560).
   config.beta2 = 0.999
-  # Of the momentum: 'bfloat16' or 'float32'.
+  # Precision of the momentum: 'bfloat16' or 'float32'.
   config.optim_dtype = 'bfloat16'
+  # Weight decay: an L2 term of the gradient in SGD, decoupled in the others.
   config.weight_decay = 0.0
   # Which parameters decay: 'kernels' (no biases, norms, class token, position
   # embeddings) or 'all'.
   config.weight_decay_on = 'kernels'
-  # The learning rate of each block is this much lower than of the next one; 1
-  # for the same (arXiv:2106.08254 has 0.65 to 0.75 in fine-tuning). Not of LiT.
+  # Learning rate of a block relative to the next one. 1: the same for all.
+  # arXiv:2106.08254 fine-tunes with 0.65 to 0.75. Not available for LiT.
   config.layer_decay = 1.0
-  # Radius of Sharpness-Aware Minimisation, which takes two gradients a step; 0
-  # for none.
+  # Radius of Sharpness-Aware Minimisation, which computes two gradients per step.
+  # 0: off.
   config.sam_rho = 0.0
-  # Decay of a moving average of the parameters, which is evaluated and saved
-  # beside them; 0 for none.
+  # Decay of a moving average of the parameters, which is evaluated and saved too.
+  # 0: off.
   config.ema_decay = 0.0
-  # Regular expressions: parameters are frozen where one matches the start of
-  # their name, which `scan_layers` does not change. r'(?!head/)' trains the head
-  # alone.
+  # Regular expressions: a parameter is frozen if one of them matches the start of
+  # its name. r'(?!head/)' trains the head alone.
   config.freeze = ()
-  # Stages of a run, one after the other: dicts of settings for each, of those
-  # in `vit_jax.training.stages`, `total_steps` or `total_epochs` among them.
+  # Stages of a run, one after the other. Each is a dict of settings, with
+  # `total_steps` or `total_epochs`; what it does not set is as in the config.
   config.stages = ()
-  # 'softmax' or 'sigmoid' cross-entropy, of classes or of pairs.
+  # 'softmax' or 'sigmoid' cross-entropy, over classes or image-text pairs.
   config.loss = 'softmax'
+  # Share of each target that is spread over all classes.
   config.label_smoothing = 0.0
 
 
 def _add_contrastive(config: ml_collections.ConfigDict) -> None:
-  # File of the tokeniser: a BERT vocabulary or a SentencePiece model. Empty:
-  # that of the released model, `<pretrained_dir>/<name>.txt` or `.model`.
+  # File of the tokeniser, a BERT vocabulary or a SentencePiece model. Empty: the
+  # file of the released model, `<pretrained_dir>/<name>.txt` or `.model`.
   config.vocabulary = ''
-  # First values of what the products of embeddings are multiplied with and, in
-  # the sigmoid loss, of what is added (arXiv:2303.15343, Sec. 3.2).
+  # Initial values of the temperature, which multiplies the products of
+  # embeddings, and of the bias of the sigmoid loss (arXiv:2303.15343, Sec. 3.2).
   config.temperature_init = 10.0
   config.bias_init = -10.0
 
 
 def _add_events(config: ml_collections.ConfigDict) -> None:
-  # Steps between two of each; 0 for never. All but the first happen at the
-  # last step too.
+  # Steps between two lines of metrics; 0: never.
   config.progress_every = 10
+  # Steps between two evaluations, which also happen at the last step; 0: never.
   config.eval_every = 100
-  # What is evaluated besides, of the features before the head: '10shot' (any
-  # number), 'knn', 'linear'. See `vit_jax.evaluation.probes`; each fits a classifier.
+  # Classifiers that each evaluation fits to the features before the head:
+  # '10shot' (any number of shots), 'knn', 'linear'.
   config.evaluators = ()
+  # Steps between two checkpoints, which are also saved at the last step; 0: never.
   config.checkpoint_every = 1_000
-  # (first, last) steps of which a trace is written to workdir/profile; () none.
+  # (first, last): writes a trace of these steps to workdir/profile. (): none.
   config.profile_steps = ()
-  # How many of the newest checkpoints are kept, besides the best one.
+  # Number of newest checkpoints that are kept, besides the best one.
   config.keep_checkpoints = 2
   # Where metrics go besides workdir/metrics.jsonl: 'tensorboard', 'wandb',
-  # 'mlflow'. The last two are extras, of `vit_jax.training.loggers`.
+  # 'mlflow'. The last two are extras of these names.
   config.loggers = ('tensorboard',)
-  # Leave a page about the run, workdir/report.html, with predictions unless
-  # `eval_every` is 0. See `vit_jax.reporting.report`.
+  # Whether the command leaves a page about the run, workdir/report.html, with
+  # predictions unless `eval_every` is 0.
   config.report = True
 
 

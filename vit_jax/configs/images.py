@@ -26,53 +26,59 @@ _MAX_MAGNITUDE = 30
 def get_config() -> ml_collections.ConfigDict:
   """Returns every setting of images, and its default."""
   pp = ml_collections.ConfigDict()
-  # Splits, in TFDS notation: 'train[:98%]', 'train+validation[:50%]'.
+  # Splits to train and to evaluate on, in TFDS notation: 'train[:98%]',
+  # 'train+validation[:50%]'.
   pp.train = 'train'
   pp.test = 'test'
-  # Train on so many images of each class of `train` alone; None: on all.
+  # Number of training images of each class. None: all.
   pp.shots = placeholder(int)
-  # Train on each class as often as on the largest one.
+  # Whether to train on each class as often as on the largest one.
   pp.balance_classes = False
-  # Size of the model's input in pixels: an integer or (height, width). None:
-  # that of the pretrained weights.
+  # Size of the model's input in pixels, an integer or (height, width). None: the
+  # size of the pretrained weights.
   pp.crop = placeholder(object)
-  # None: training crops a random area of each image. An integer: it resizes
-  # each to resize x resize and takes a random crop x crop window.
+  # None: training crops a random area of each image. An integer: training resizes
+  # each image to resize x resize and takes a random window of size `crop`.
   pp.resize = placeholder(int)
-  # Smallest and largest part of the image that a random area crop takes, and
-  # its width over height.
+  # Smallest and largest share of the image that a random area takes.
   pp.crop_area = (0.05, 1.0)
+  # Smallest and largest width / height of a random area.
   pp.crop_ratio = (0.75, 1.33)
-  # Pixels added on each side of resized images, 'zeros' or 'reflect': training
-  # takes a random window instead of an area. Usual are 4 for CIFAR at 32.
+  # Pixels that training adds on each side of resized images before it takes a
+  # random window, instead of an area. Usually 4 for CIFAR at 32 px.
   pp.pad = 0
+  # Value of these pixels: 'zeros' or 'reflect'.
   pp.pad_mode = 'zeros'
   # None: evaluation resizes whole images to `crop`. An integer: it resizes the
-  # shorter side to it, (height, width): the image, and takes the middle.
+  # shorter side to this and takes the middle. (height, width): it resizes the
+  # image to this and takes the middle.
   pp.resize_test = placeholder(object)
-  # Mirror half of the training images.
+  # Whether to mirror half of the training images.
   pp.flip = True
-  # An AugReg preset, which sets `randaugment` and `mixup`: see `AUGREG` above;
-  # '' for none.
+  # An AugReg preset, 'none' or 'light1' to 'strong2', which sets `randaugment` and
+  # `mixup` (arXiv:2106.10270). '': none.
   pp.augmentation = ''
-  # (number of operations, magnitude), 10 being that of AutoAugment; () none.
-  # None: as the preset says. Small images are then prepared on the host.
+  # RandAugment: (number of operations, magnitude), where 10 is the magnitude of
+  # AutoAugment. (): none. None: the value of the preset.
   pp.randaugment = placeholder(tuple)
-  # (brightness, contrast, saturation, hue), as in torchvision; () none.
+  # Colour jitter: (brightness, contrast, saturation, hue), as in torchvision.
+  # (): none.
   pp.color_jitter = ()
-  # Probability of putting noise into a rectangle of a training image.
+  # Probability that a rectangle of a training image is replaced by noise.
   pp.random_erasing = 0.0
-  # Alpha of mixup (None: as the preset says) and of CutMix, 0 for none. With
-  # both, one of them is drawn for each batch.
+  # Alpha of mixup. 0: off. None: the value of the preset.
   pp.mixup = placeholder(float)
+  # Alpha of CutMix. 0: off. With mixup, one of the two is drawn for each batch.
   pp.cutmix = 0.0
-  # Of the pixels in [0, 1], for all channels or for each: inputs are (pixel -
-  # mean) / std. None: as the pretrained weights want it; without any, 0.5.
+  # Mean and standard deviation of pixels in [0, 1], one value or one for each
+  # channel: inputs are (pixel - mean) / std. None: the values of the pretrained
+  # weights; without weights, 0.5.
   pp.mean = placeholder(tuple)
   pp.std = placeholder(tuple)
-  # 1 reads image files as grey; None: 3, or as many as the data set has.
+  # Channels of an image. 1 reads image files as grey. None: 3, or the number that
+  # the data set has.
   pp.channels = placeholder(int)
-  # Turn photographs upright by their EXIF tag; the official code does not.
+  # Whether to rotate photographs by their EXIF tag. The official code does not.
   pp.exif = False
   return pp
 

@@ -177,3 +177,13 @@ def _as_array(image: Any, channels: int, name: str) -> np.ndarray:
       f'{name} has {have} channels, the model takes images with {channels}.'
     )
   return array
+
+
+def as_sequence(images: Any) -> Sequence[Any]:
+  """Returns several images, also of one, or of an array [N, H, W, C]."""
+  is_one = (
+    isinstance(images, str | os.PathLike)
+    or hasattr(images, 'convert')
+    or (hasattr(images, 'ndim') and images.ndim < 4)
+  )
+  return [images] if is_one else list(images)

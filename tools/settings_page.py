@@ -1,0 +1,104 @@
+"""Writes docs/settings.md: every setting, its default, and the comment above it.
+
+python -m tools.settings_page
+"""
+
+import ast
+import inspect
+import pathlib
+import re
+from typing import Any
+
+from vit_jax.configs import choices
+from vit_jax.configs import common
+from vit_jax.configs import images
+
+PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'settings.md'
+
+_HEAD = """\
+# Settings
+
+Every setting of a run, written by `python -m tools.settings_page` from the code that declares
+it. Each can be set on the command line: `--config.base_lr=0.01 --config.pp.crop=224`. A
+misspelt name, a value out of range, or a setting that another one leaves without effect fails
+before anything is loaded. Durations in epochs (`total_epochs`, `warmup_epochs`,
+`cooldown_epochs`, `eval_every_epochs`, `checkpoint_every_epochs`) override durations in steps,
+except steps that are set on the command line. An epoch is the images that are trained on, after
+`pp.shots` and `pp.balance_classes`.
+"""
+
+_SECTIONS = {
+  'get_config': 'The run',
+  '_add_model': 'Model and weights',
+  '_add_data': 'Data',
+  '_add_training': 'Training',
+  '_add_contrastive': 'Images and texts',
+  '_add_events': 'Metrics and checkpoints',
+}
+
+
+def page() -> str:
+  """Returns the page."""
+  config, parts = common.get_config(), [_HEAD]
+  for function, title in _SECTIONS.items():
+    rows = _declared(inspect.getsource(getattr(common, function)), 'config')
+    parts.append(_table(title, rows, config, ''))
+  rows = _declared(inspect.getsource(images.get_config), 'pp')
+  parts.append(_table('Images', rows, config.pp, 'pp.'))
+  return '\n'.join(parts)
+
+
+def write() -> None:
+  """Writes the page."""
+  PAGE.write_text(page(), encoding='utf-8')
+
+
+def _declared(source: str, name: str) -> list[tuple[list[str], str]]:
+  """Returns (settings, the comment above them) in the order of the source."""
+  lines, found = source.split('\n'), []
+  starts = {
+    node.lineno: node.targets[0].attr
+    for node in ast.walk(ast.parse(source))
+    if isinstance(node, ast.Assign)
+    and isinstance(node.targets[0], ast.Attribute)
+    and ast.unparse(node.targets[0].value) == name
+  }
+  for number, setting in sorted(starts.items()):
+    above = number - 1
+    while lines[above - 1].strip().startswith('#'):
+      above -= 1
+    comment = [line.strip().lstrip('# ') for line in lines[above : number - 1]]
+    if comment:
+      found.append(([setting], ' '.join(comment)))
+    elif setting != 'pp':  # It shares the comment of the one before.
+      found[-1][0].append(setting)
+  return found
+
+
+def _table(title: str, rows: Any, config: Any, prefix: str) -> str:
+  lines = [
+    f'## {title}\n',
+    '| setting | default | meaning |',
+    '| --- | --- | --- |',
+  ]
+  for settings, comment in rows:
+    names = ', '.join(f'`{prefix}{name}`' for name in settings)
+    values = [config[name] for name in settings]
+    if settings == ['pp']:
+      values, comment = ['see below'], f'{comment} See [Images](#images).'
+    elif settings == ['mesh']:
+      values = [dict(values[0])]
+    defaults = ', '.join(f'`{value!r}`' for value in values)
+    (allowed,) = {choices.CHOICES.get(name, ()) for name in settings}
+    missing = [value for value in allowed if repr(value) not in comment]
+    if missing:
+      comment += f' One of {", ".join(f"`{v!r}`" for v in allowed)}.'
+    comment = re.sub(r"(?<!\w)'([^' ]*)'(?!\w)", r"`'\1'`", comment)
+    lines.append(
+      f'| {names} | {defaults} | {comment.replace("|", chr(92) + "|")} |'
+    )
+  return '\n'.join(lines) + '\n'
+
+
+if __name__ == '__main__':
+  write()
