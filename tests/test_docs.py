@@ -1,0 +1,55 @@
+"""Links of the documentation lead somewhere, and its code runs."""
+
+import re
+
+from conftest import REPOSITORY
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+PAGES = [REPOSITORY / 'README.md', *sorted((REPOSITORY / 'docs').glob('*.md'))]
+
+
+def anchors(path):
+  """Returns the anchors that GitHub gives the headings of a page."""
+  headings = re.findall(r'^#+ (.*)$', path.read_text(), re.M)
+  plain = [re.sub(r'[^\w\- ]', '', heading.lower()) for heading in headings]
+  return {heading.replace(' ', '-') for heading in plain}
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda path: path.stem)
+def test_links_lead_to_files_and_headings(page):
+  links = re.findall(r'\]\(([^)#\s]*)(?:#([^)\s]*))?\)', page.read_text())
+  for target, anchor in links:
+    if '://' in target:
+      continue
+    path = page.parent / target if target else page
+    assert path.exists(), target
+    if anchor and path.suffix == '.md':
+      assert anchor in anchors(path), f'{target}#{anchor}'
+
+
+def test_every_page_is_linked_from_the_readme():
+  text = PAGES[0].read_text()
+  for page in PAGES[1:]:
+    assert page.stem == 'index' or f'docs/{page.name}' in text, page
+
+
+def test_the_readme_is_short():
+  assert PAGES[0].read_text().count('\n') <= 150
+
+
+def test_a_loop_of_ones_own_trains_a_new_head():
+  text = (REPOSITORY / 'docs' / 'fine-tuning.md').read_text()
+  (code,) = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+  names = {}
+  exec(code, names)  # What a reader pastes.
+  images = np.random.default_rng(0).uniform(-1, 1, (4, 48, 48, 3))
+  labels = jnp.array([0, 1, 0, 1])
+  params = names['params']
+  state, losses = names['tx'].init(params), []
+  for _ in range(3):
+    params, state, loss = names['step'](params, state, images, labels)
+    losses.append(float(loss))
+  assert losses[0] == pytest.approx(np.log(2))
+  assert losses[2] < losses[1] < losses[0]
