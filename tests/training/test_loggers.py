@@ -86,7 +86,7 @@ def test_what_cannot_start(monkeypatch, tmp_path, image_folder):
   with pytest.raises(errors.UserError, match="has 'tensorbord', must be of"):
     train.train_and_evaluate(config, str(tmp_path))
   monkeypatch.setitem(sys.modules, 'wandb', None)
-  with pytest.raises(errors.UserError, match=r"pip install -e '.\[wandb\]'"):
+  with pytest.raises(errors.UserError, match=r"pip install 'vit_jax\[wandb\]'"):
     metrics.Writer(tmp_path, 1, loggers=['wandb'])
 
   def refuse(workdir, config):
