@@ -63,7 +63,8 @@ def write(
     source: of test images; None leaves out what needs them.
 
   Raises:
-    errors.UserError: at an image that cannot be decoded.
+    errors.UserError: at an image that cannot be decoded, or if the page cannot
+      be written.
   """
   import jinja2  # Only here, at the end of a run.
 
@@ -84,7 +85,10 @@ def write(
     **_predictions(weights, source, config['batch_eval']),
   )
   path = folder / REPORT
-  files.write_text(text, path)
+  try:
+    files.write_text(text, path)
+  except OSError as e:
+    raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e
   return path
 
 
