@@ -203,6 +203,18 @@ def test_weights_are_not_written_to_an_address(tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
+def test_folders_of_a_wheel_come_before_those_beside_the_package(
+  tmp_path, monkeypatch
+):
+  file = tmp_path / 'site-packages' / 'vit_jax' / 'runtime' / 'storage.py'
+  monkeypatch.setattr(storage, '__file__', str(file))
+  beside = tmp_path / 'site-packages' / 'configs'
+  assert storage.packaged('run_files', 'configs') == beside
+  inside = tmp_path / 'site-packages' / 'vit_jax' / 'run_files'
+  inside.mkdir(parents=True)
+  assert storage.packaged('run_files', 'configs') == inside
+
+
 # Methods and attributes of a path that look at its text alone.
 _OF_TEXT = ('name', 'parts', 'stem', 'suffix')
 # Folders of ours: of `tempfile` and `__file__`.

@@ -32,10 +32,10 @@ def show(
   """Prints predictions as they come: a table, JSON lines or CSV.
 
   Args:
-    predictions: of images.
-    names: of all images, for the width of the first column.
-    as_json: an object an image.
-    as_csv: a row a class.
+    predictions: (name of an image, its prediction).
+    names: names of all images, which set the width of the first column.
+    as_json: whether to print a JSON object per image.
+    as_csv: whether to print a CSV row per class.
 
   Raises:
     errors.UserError: if both are wanted.

@@ -163,7 +163,7 @@ def plan(
     found = memory_search.Search(
       compile_setting, limit, sharding.parts(mesh), {setting: program}
     )
-    contrastive = 'text_model' in config.model
+    contrastive = model_configs.has_texts(config.model)
     parts.append(tables.search(found, setting, contrastive))
   return '\n\n'.join(filter(None, parts))
 

@@ -115,8 +115,8 @@ def train_and_report(config: ml_collections.ConfigDict, workdir: str) -> None:
   """Trains; writes the page of the run if `config.report` says so."""
   train.train_and_evaluate(config, workdir)
   if config.report and not jax.process_index():
-    # Of many hosts none has all devices to itself, to look at images again;
-    # and where none is evaluated, the report does not do it either.
+    # With several hosts, no host can predict on all devices alone. Without
+    # evaluations, the report does not look at the test images either.
     looks = jax.process_count() == 1 and config.eval_every > 0
     path = report.of_workdir(workdir, looks=looks)
     logging.info('The report is %s', path)

@@ -9,14 +9,14 @@ import ml_collections
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
 
-_PACKAGE = pathlib.Path(__file__).parents[1]
-# A wheel has them inside, a clone beside the package.
-_FOLDERS = (_PACKAGE / 'run_files', _PACKAGE.parent / 'configs')
+
+def _packaged() -> pathlib.Path:
+  return storage.packaged(inside='run_files', beside='configs')
 
 
 def names() -> list[str]:
   """Returns the names of the run files that come with the package."""
-  return sorted({p.stem for f in _FOLDERS for p in f.glob('[!_]*.py')})
+  return sorted(path.stem for path in _packaged().glob('[!_]*.py'))
 
 
 def find(value: str) -> str:
@@ -33,11 +33,8 @@ def find(value: str) -> str:
   path = storage.local_path(name)
   if path.is_file() or path.parent.as_posix() not in ('.', 'configs'):
     return value
-  for folder in _FOLDERS:
-    packaged = folder / f'{path.name.removesuffix(".py")}.py'
-    if packaged.is_file():
-      return f'{packaged}{colon}{argument}'
-  return value
+  packaged = _packaged() / f'{path.name.removesuffix(".py")}.py'
+  return f'{packaged}{colon}{argument}' if packaged.is_file() else value
 
 
 def hint(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import ml_collections
 
 from vit_jax.configs import durations
+from vit_jax.configs import models
 from vit_jax.runtime import errors
 
 Config = ml_collections.ConfigDict
@@ -69,7 +70,7 @@ def _in_a_stage(name: str, *values: Any) -> Callable[[Config], bool]:
 
 
 def _is_lit(config: Config) -> bool:
-  return 'text_model' in (config.model or {})
+  return models.has_texts(config.model)
 
 
 def _has_encoder(config: Config) -> bool:

@@ -150,14 +150,15 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
       'config.model must be set: see common.with_model and configs/digits.py.'
     )
   name, trainer = 'config.model', config.trainer
-  if trainer not in ('evaluate', 'sweep') and (trainer == 'contrastive') != (
-    'text_model' in model
+  has_texts = models.has_texts(model)
+  if trainer not in ('evaluate', 'sweep') and (
+    (trainer == 'contrastive') != has_texts
   ):
     raise errors.UserError(
       f'config.trainer is {trainer!r}, the model {model.model_name}. LiT models,'
       f" and they alone, are trained by 'contrastive': see configs/lit_folder.py."
     )
-  if 'text_model' in model:
+  if has_texts:
     _validate_lit(config)
     name, model = 'config.model.image', model.image
   patch = tuple(model.patches.size)

@@ -172,10 +172,10 @@ def train_batches(
   """Yields the batches that are left of a run, each host its part.
 
   Args:
-    data: whose training split is read, shuffled and augmented.
+    data: the data set; its training split is read, shuffled and augmented.
     mesh: where the batches go.
     batch_size: over all devices.
-    seed: of order and augmentation.
+    seed: seeds the order and the augmentation.
     first_step: steps that are done.
     total_steps: steps of the run.
   """

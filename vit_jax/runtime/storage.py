@@ -45,6 +45,18 @@ def local_path(path: os.PathLike | str) -> pathlib.Path:
   return pathlib.Path(path).expanduser()
 
 
+def packaged(inside: str, beside: str) -> pathlib.Path:
+  """Returns a folder that comes with the package.
+
+  Args:
+    inside: its name in the package, as a wheel installs it.
+    beside: its name in a clone, beside the package.
+  """
+  package = pathlib.Path(__file__).parents[1]
+  folder = package / inside
+  return folder if folder.is_dir() else package.parent / beside
+
+
 def make_workdir(workdir: str) -> Path:
   """Makes a folder, or checks that a bucket can be written.
 

@@ -22,9 +22,9 @@ def state(
   """Returns shapes, dtypes and shardings of a state, without computing it.
 
   Args:
-    params: of `models.abstract_params`.
+    params: the result of `models.abstract_params`.
     tx: the optimizer, of the parameters that are not frozen.
-    mesh: of the devices.
+    mesh: the mesh of devices.
     freeze: patterns of `freeze.split`.
     has_ema: whether there is a moving average of the parameters.
   """

@@ -1,7 +1,5 @@
 """Evaluates the newest checkpoint of a run."""
 
-import json
-
 import jax
 import ml_collections
 
@@ -24,7 +22,7 @@ def evaluate(
 
   Args:
     config: see `configs.common`.
-    workdir: of the run.
+    workdir: the workdir of the run.
 
   Returns:
     The metrics, also written to `workdir/evaluation.json`.
@@ -53,9 +51,8 @@ def evaluate(
   metrics = evaluator.with_average(task.eval_fn, state.params, state.ema)
   metrics = {'step': int(state.step), **metrics}
   if jax.process_index() == 0:
-    text = json.dumps(metrics, indent=2)
     try:
-      files.write_text(text + '\n', folder / 'evaluation.json')
+      files.write_json(metrics, folder / 'evaluation.json')
     except OSError as e:
       raise errors.UserError(
         f'{folder}/evaluation.json cannot be written: {e.strerror}.'

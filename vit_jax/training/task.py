@@ -18,7 +18,7 @@ class Task:
   Attributes:
     data: both splits.
     model: the module, for the log and its FLOPs.
-    stages: of the run, one after the other.
+    stages: the stages of the run, in order.
     initial_params: pretrained weights, or None, to parameters.
     eval_fn: parameters to metrics, `state.BEST_METRIC` among them.
     vocabulary: file of the tokeniser, where there are texts.

@@ -16,10 +16,6 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
 
-# Small weights come with the package: inside a wheel, beside it in a clone.
-_PACKAGE = pathlib.Path(__file__).parents[1]
-_PACKAGED = (_PACKAGE / 'checkpoints', _PACKAGE.parent / 'checkpoints')
-
 _HUGGING_FACE = 'https://huggingface.co'
 _HUGGING_FACE_FILES = ('config.json', 'model.safetensors')
 _PREPROCESSOR = 'preprocessor_config.json'
@@ -60,16 +56,19 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
   if download.is_url(directory):
     return _cached(f'{directory.rstrip("/")}/{name_or_path}.npz')
   path = storage.local_path(directory) / f'{name_or_path}.npz'
-  packaged = (folder / path.name for folder in _PACKAGED)
-  for candidate in (path, path.with_suffix(''), *packaged):
+  for candidate in (path, path.with_suffix(''), _packaged() / path.name):
     if candidate.exists():
       return candidate
   return _download_released(name_or_path, path)
 
 
+def _packaged() -> pathlib.Path:
+  return storage.packaged(inside='checkpoints', beside='checkpoints')
+
+
 def names_here(directory: str = 'checkpoints') -> list[str]:
   """Returns the weights that need no download: of a folder and of the package."""
-  folders = (storage.local_path(directory), *_PACKAGED)
+  folders = (storage.local_path(directory), _packaged())
   return sorted({path.stem for f in folders for path in f.glob('*.npz')})
 
 
