@@ -126,6 +126,6 @@ setuptools.setup(
       *itertools.chain(*_TOOLS.values()),
       'selenium>=4.30,<5',
     ],
-    'dev': [*_TEST, 'pre-commit>=4,<5', 'ruff==0.17.5'],
+    'dev': [*_TEST, 'mypy==2.4.1', 'pre-commit>=4,<5', 'ruff==0.17.5'],
   },
 )

@@ -270,6 +270,13 @@ def _ctrl_c_is_of_pytest() -> Iterator[None]:
     yield
 
 
+@pytest.fixture(autouse=True, scope='module')
+def _forget_programs() -> Iterator[None]:
+  """Frees what a module compiled; each worker would grow by gigabytes."""
+  yield
+  jax.clear_caches()
+
+
 @pytest.fixture
 def image_folder(tmp_path):
   """A folder of 3 classes, 12 training and 5 test images each, of all sizes."""
