@@ -53,6 +53,12 @@ _TEST = [
   'pytest-xdist>=3.6,<4',  # Tests side by side.
 ]
 
+_DOCS = [  # The pages of docs/ as a site, links checked.
+  'furo>=2025.7.19,<2027',  # Their look.
+  'myst-parser>=5,<6',  # Reads Markdown.
+  'sphinx>=9,<10',  # Also reads docstrings, for the Python interface.
+]
+
 _TOOLS = {  # What single commands need, and their tests.
   'onnx': [  # To export to it, and to compare. Needs orbax-checkpoint<0.11.37.
     'jax2onnx>=0.17,<0.18',
@@ -126,6 +132,13 @@ setuptools.setup(
       *itertools.chain(*_TOOLS.values()),
       'selenium>=4.30,<5',
     ],
-    'dev': [*_TEST, 'mypy==2.4.1', 'pre-commit>=4,<5', 'ruff==0.17.5'],
+    'dev': [
+      *_TEST,
+      *_DOCS,
+      'mypy==2.4.1',
+      'pre-commit>=4,<5',
+      'ruff==0.17.5',
+    ],
+    'docs': _DOCS,
   },
 )
