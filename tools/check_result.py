@@ -22,6 +22,7 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
+from vit_jax.runtime import workdir
 from vit_jax.training import state as state_lib
 from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
@@ -41,7 +42,7 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
     errors.UserError: if the folder is not whole, or the accuracy is another.
   """
   result = files.read_json(folder / record_result.RESULT)
-  config = files.read_json(folder / 'config.json')
+  config = files.read_json(workdir.at(folder).config)
   if not result or not config:
     raise errors.UserError(
       f'{folder} is no result: it has no {record_result.RESULT} and config.json.'

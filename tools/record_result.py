@@ -26,7 +26,7 @@ from vit_jax.reporting import plot
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
-from vit_jax.training import metrics
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import array_files
 from vit_jax.weights import artifact
 from vit_jax.weights import extras
@@ -61,16 +61,18 @@ def record(
     raise errors.UserError(
       f'--output={output} exists. Delete it or name another.'
     )
-  config = files.read_json(workdir / 'config.json')
-  name = 'artifact_ema' if config.get('ema_decay') else 'artifact'
-  if not artifact.is_artifact(workdir / name):
+  run = workdir_lib.at(workdir)
+  config = files.read_json(run.config)
+  averaged = bool(config.get('ema_decay'))
+  source = run.artifact_ema if averaged else run.artifact
+  if not artifact.is_artifact(source):
     raise errors.UserError(
-      f'{workdir} has no {name}: the run has not ended. The command that began it'
-      f' goes on with it.'
+      f'{workdir} has no {source.name}: the run has not ended. The command that'
+      f' began it resumes it.'
     )
-  saved = files.read_json(workdir / name / artifact.CONFIG)
-  lines = (workdir / metrics.JSONL).read_text(encoding='utf-8')
-  rows = curves.read(workdir)
+  saved = files.read_json(source / artifact.CONFIG)
+  lines = run.metrics.read_text(encoding='utf-8')
+  rows = curves.read(run)
   config['dataset'] = pathlib.PurePath(config['dataset']).name
   for info in (saved['info'], saved.get(extras.KEY, {}).get('info', {})):
     info['dataset'] = config['dataset']
@@ -78,29 +80,31 @@ def record(
     **how,
     'dataset': config['dataset'],
     'step': saved['info']['step'],
-    'metrics': _of_model(saved['info']['metrics'], name),
+    'metrics': _of_model(saved['info']['metrics'], averaged),
     'versions': {m.__name__: m.__version__ for m in (jax, flax, optax, np)},
   }
   with files.replaced_folder(output, last=RESULT) as folder:
-    files.write_json(config, folder / 'config.json')
-    files.write_text(lines, folder / metrics.JSONL)
+    small = workdir_lib.at(folder)
+    files.write_json(config, small.config)
+    files.write_text(lines, small.metrics)
     panels = curves.panels(rows, ('loss', 'test accuracy'))
     plot.save(plot.curves(panels, x='step'), folder / 'curve.png')
     if model:
       (folder / MODEL).mkdir()
-      _write_small(workdir / name, folder / MODEL, saved)
+      _write_small(source, folder / MODEL, saved)
     files.write_json(result, folder / RESULT)
   return result
 
 
-def _of_model(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _of_model(metrics: Mapping[str, Any], averaged: bool) -> dict[str, Any]:
   """Returns the metrics of the model that is kept, under their plain names."""
-  averaged = {
+  if not averaged:
+    return dict(metrics)
+  return {
     key.removesuffix('_ema'): value
     for key, value in metrics.items()
     if key.endswith('_ema')
   }
-  return averaged if name == 'artifact_ema' else dict(metrics)
 
 
 def _write_small(

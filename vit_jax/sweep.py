@@ -24,10 +24,11 @@ from vit_jax.runtime import files
 from vit_jax.runtime import hosts
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import resolve
+from vit_jax.training import resume
 from vit_jax.training import start
 from vit_jax.training import state as state_lib
-from vit_jax.training import workdir as workdir_lib
 from vit_jax.weights import artifact
 
 Trainer = Callable[[ml_collections.ConfigDict, str], Any]
@@ -174,26 +175,27 @@ def _check_same(
   config: ml_collections.ConfigDict, workdir: storage.Path
 ) -> None:
   """Raises `errors.UserError` if a run of other settings or data is there."""
-  saved = files.read_json(workdir / 'config.json')
+  run = workdir_lib.at(workdir)
+  saved = files.read_json(run.config)
   if not saved:
     return
   mesh = sharding.make_mesh(**config.mesh)
-  filled = resolve.fill(config, str(workdir), mesh, resumed=True)
+  filled = resolve.fill(config, run, mesh, resumed=True)
   asked = start.plain(filled.config)
-  changed = workdir_lib.changed(
+  changed = resume.changed(
     {k: v for k, v in saved.items() if k not in _MAY_CHANGE},
     {k: v for k, v in asked.items() if k not in _MAY_CHANGE},
   )
   if changed:
     raise errors.UserError(
       f'{workdir} has a run of other settings: {", ".join(changed)}. Give'
-      f' another --workdir, or delete that folder to run it again.'
+      f' another workdir, or delete that folder to run it again.'
     )
   splits = {
     'config.pp.train': filled.splits.train.source,
     'config.pp.test': filled.splits.test.source,
   }
-  workdir_lib.check_data(str(workdir), splits, resumed=True)
+  resume.check_data(run, splits, resumed=True)
 
 
 def _trial(
@@ -211,9 +213,10 @@ def _run(
   config: ml_collections.ConfigDict, workdir: storage.Path, train: Trainer
 ) -> float:
   """Returns the accuracy of a run; one that has begun continues."""
-  if not artifact.is_artifact(workdir / 'artifact'):
+  folder = workdir_lib.at(workdir).artifact
+  if not artifact.is_artifact(folder):
     with hosts.agreeing(str(workdir)):
       workdir.mkdir(parents=True, exist_ok=True)
       train(config, str(workdir))
-  saved = files.read_json(workdir / 'artifact' / artifact.CONFIG)
+  saved = files.read_json(folder / artifact.CONFIG)
   return saved['info']['metrics'][state_lib.BEST_METRIC]

@@ -19,17 +19,17 @@ from vit_jax.evaluation import evaluator
 from vit_jax.models import blocks
 from vit_jax.models import flops
 from vit_jax.runtime import sharding
-from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import loop
 from vit_jax.training import metrics as metrics_lib
 from vit_jax.training import profiler
 from vit_jax.training import resolve
+from vit_jax.training import resume
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import start
 from vit_jax.training import state as state_lib
 from vit_jax.training import task as task_lib
 from vit_jax.training import tasks
-from vit_jax.training import workdir as workdir_lib
 from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
 
@@ -60,12 +60,13 @@ def train_and_evaluate(
   """
   config = resolved.complete(config)
   validate.validate(config)
-  with workdir_lib.guarded(workdir):
-    return _train(config, workdir)
+  run = workdir_lib.at(workdir)
+  with workdir_lib.guarded(run):
+    return _train(config, run)
 
 
 def _train(
-  config: ml_collections.ConfigDict, workdir: str
+  config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
 ) -> state_lib.TrainState:
   start.check(config, workdir)
   mesh = sharding.make_mesh(**config.mesh)
@@ -92,9 +93,7 @@ def _train(
     saver=saver,
     writer=writer,
     progress=_progress(config, task, first_step),
-    profile=profiler.Profile(
-      config.profile_steps, storage.as_path(workdir) / 'profile'
-    ),
+    profile=profiler.Profile(config.profile_steps, workdir.profile),
   )
   with contextlib.closing(writer), contextlib.closing(parts.batches):
     state, test_metrics = loop.run(config, state, parts)
@@ -108,7 +107,7 @@ def _train(
 
 def _begin(
   config: ml_collections.ConfigDict,
-  workdir: str,
+  workdir: workdir_lib.Workdir,
   mesh: jax.sharding.Mesh,
   saver: state_lib.Saver,
 ) -> tuple[ml_collections.ConfigDict, task_lib.Task, state_lib.TrainState]:
@@ -123,16 +122,16 @@ def _begin(
     'config.pp.train': filled.splits.train.source,
     'config.pp.test': filled.splits.test.source,
   }
-  fingerprints = workdir_lib.check_data(workdir, splits, resumed=resumed)
+  fingerprints = resume.check_data(workdir, splits, resumed=resumed)
   start.check_steps(config, saver.latest_step, workdir)
   task = tasks.make(config, mesh, splits=filled.splits)
   if not resumed:
     state = task.stages[0].new_state(task.initial_params(filled.weights))
   else:
     stage = stages_lib.at(task.stages, saver.latest_step)
-    with workdir_lib.naming_changes(workdir, start.plain(config)):
+    with resume.naming_changes(workdir, start.plain(config)):
       state = saver.restore(stage.like)
-  workdir_lib.remember_data(workdir, fingerprints)
+  resume.remember_data(workdir, fingerprints)
   return config, task, state
 
 
@@ -156,14 +155,13 @@ def _finish(config, state, task, test_metrics, workdir) -> None:
     'step': int(state.step),
     'metrics': test_metrics,
   }
-  names = {'artifact': state.params, 'artifact_ema': state.ema}
-  for name, params in names.items():
+  trees = {workdir.artifact: state.params, workdir.artifact_ema: state.ema}
+  for path, params in trees.items():
     if not params:
       continue
     params = blocks.unstack(artifact.to_numpy(params))
     if jax.process_index():
       continue
-    path = storage.as_path(workdir) / name
     weights = _weights(config, task, params, info)
     artifact.save(path, weights)
     logging.info(

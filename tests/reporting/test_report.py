@@ -20,7 +20,8 @@ from vit_jax.commands import train as train_command
 from vit_jax.data import sources
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
-from vit_jax.training import workdir as workdir_lib
+from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import resume
 
 NASTY = '<img src=x onerror=alert(1)> & "red"'
 
@@ -140,8 +141,8 @@ def test_what_is_not_read_and_a_perfect_model_are_said(
   (images / 'test' / 'green' / 'x.tif').write_bytes(b'II*')
   source = sources.get_source(str(images), 'test')
   run = str(tmp_path / 'run')
-  data = workdir_lib.check_data(run, {'test': source}, resumed=False)
-  workdir_lib.remember_data(run, data)
+  data = resume.check_data(workdir_lib.at(run), {'test': source}, resumed=False)
+  resume.remember_data(workdir_lib.at(run), data)
   evaluated = report.predictions.predictions
 
   def perfect(*args):

@@ -117,7 +117,7 @@ def test_arrays_that_do_not_fit_are_named_with_both_shapes(tmp_path):
       saver.restore(changed)
     assert 'Arrays that differ: 1.' in str(e.value)
     assert 'strict=' not in str(e.value)
-    assert 'another --workdir' in str(e.value)
+    assert 'another workdir' in str(e.value)
   wrong = like.replace(params={'w': wider}, opt_state=())
   with pytest.raises(errors.UserError, match='differ: 1.\n  params/w'):
     state_lib.Saver(tmp_path).restore_for_evaluation(wrong)

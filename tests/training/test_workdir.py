@@ -1,5 +1,6 @@
 """The workdir of a run: one run at a time, its own data, disks that are full."""
 
+import errno
 import itertools
 import json
 import os
@@ -23,8 +24,9 @@ import pytest
 from vit_jax import train
 from vit_jax.data import sources
 from vit_jax.runtime import errors
+from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import resume
 from vit_jax.training import state as state_lib
-from vit_jax.training import workdir as workdir_lib
 
 
 def last_line(result):
@@ -46,7 +48,7 @@ def test_a_second_run_is_refused_until_the_first_is_gone(
     assert first.poll() is None
     first.kill()
     results()
-  with workdir_lib.guarded(str(tmp_path / 'run')):
+  with workdir_lib.guarded(workdir_lib.at(tmp_path / 'run')):
     pass  # A kill leaves no lock behind.
 
 
@@ -104,18 +106,18 @@ def test_a_lock_is_given_back(tmp_path):
   for _ in range(2):
     with (
       pytest.raises(ZeroDivisionError),
-      workdir_lib.guarded(str(tmp_path)),
+      workdir_lib.guarded(workdir_lib.at(tmp_path)),
     ):
       raise ZeroDivisionError
   with (  # A process does not get it twice.
-    workdir_lib.guarded(str(tmp_path)),
+    workdir_lib.guarded(workdir_lib.at(tmp_path)),
     pytest.raises(errors.UserError, match='Another run is at work'),
-    workdir_lib.guarded(str(tmp_path)),
+    workdir_lib.guarded(workdir_lib.at(tmp_path)),
   ):
     pass
   code = (
-    'from vit_jax.training import workdir\n'
-    f'with workdir.guarded({str(tmp_path)!r}): print("free")'
+    'from vit_jax.runtime import workdir\n'
+    f'with workdir.guarded(workdir.at({str(tmp_path)!r})): print("free")'
   )
   result = subprocess.run(
     [sys.executable, '-c', code],
@@ -125,6 +127,25 @@ def test_a_lock_is_given_back(tmp_path):
     cwd=REPOSITORY,
   )
   assert result.stdout == 'free\n'
+
+
+@pytest.mark.parametrize(
+  'name, message',
+  [
+    (
+      'run/metrics.jsonl',
+      r'/run/metrics.jsonl: .*Make room .* another workdir',
+    ),
+    ('data/1.jpg', r'/data/1.jpg: Permission denied\.$'),
+  ],
+)
+def test_guarded_blames_the_workdir_for_its_own_files(name, message, tmp_path):
+  error = OSError(errno.EACCES, 'Permission denied', str(tmp_path / name))
+  with (
+    pytest.raises(errors.UserError, match=message),
+    workdir_lib.guarded(workdir_lib.at(tmp_path / 'run')),
+  ):
+    raise error
 
 
 @pytest.fixture
@@ -244,18 +265,18 @@ def test_a_clock_that_goes_backwards_changes_nothing(
 
 def test_settings_that_changed_are_named():
   before, now = {'a': {'b': 1, 'c': 2}, 'd': 3}, {'a': {'b': 1, 'c': 4}, 'd': 3}
-  assert workdir_lib.changed(before, now) == ['a.c was 2, is 4']
+  assert resume.changed(before, now) == ['a.c was 2, is 4']
 
 
 def test_fingerprints_of_arrays_and_names():
   digits = sources.get_source('digits', 'train')
   same = sources.get_source('digits', 'train')
   other = sources.get_source('digits', 'train[:1000]')
-  first = workdir_lib.fingerprint(digits)
-  assert first == workdir_lib.fingerprint(same)
-  assert first != workdir_lib.fingerprint(other)
+  first = resume.fingerprint(digits)
+  assert first == resume.fingerprint(same)
+  assert first != resume.fingerprint(other)
   digits.class_names[0] = 'zero'
-  assert first != workdir_lib.fingerprint(digits)
+  assert first != resume.fingerprint(digits)
 
 
 def test_changed_settings_are_named_beside_an_error(tmp_path):
@@ -263,12 +284,12 @@ def test_changed_settings_are_named_beside_an_error(tmp_path):
   (tmp_path / 'config.json').write_text(json.dumps(config))
   with (
     pytest.raises(errors.UserError, match='^no$'),
-    workdir_lib.naming_changes(str(tmp_path), config),
+    resume.naming_changes(workdir_lib.at(tmp_path), config),
   ):
     raise errors.UserError('no')
   changed = {**config, 'model': {'hidden_size': 64}}
   with (
     pytest.raises(errors.UserError, match='model.hidden_size was 32, is 64'),
-    workdir_lib.naming_changes(str(tmp_path), changed),
+    resume.naming_changes(workdir_lib.at(tmp_path), changed),
   ):
     raise errors.UserError('no')

@@ -36,6 +36,7 @@ from vit_jax.runtime import compilation_cache
 from vit_jax.runtime import environment
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import released
 
@@ -231,9 +232,10 @@ def check_training() -> Iterator[Finding]:
       train.train_and_evaluate(config, workdir)
     finally:
       logging.set_verbosity(verbosity)
-    rows = curves.read(storage.local_path(workdir))
+    run = workdir_lib.at(workdir)
+    rows = curves.read(run)
     losses = [row['train_loss'] for row in rows if 'train_loss' in row]
-    weights = checkpoint.read(storage.local_path(workdir) / 'artifact')
+    weights = checkpoint.read(run.artifact)
   finite = all(np.isfinite(x).all() for x in jax.tree.leaves(weights.params))
   yield Finding(
     'training',

@@ -1,9 +1,10 @@
 """The numbers of a run, as lines to be drawn."""
 
 from collections.abc import Mapping, Sequence
+import os
 
 from vit_jax.reporting import plot
-from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import metrics
 
 Row = metrics.Row
@@ -16,9 +17,9 @@ PANELS = {  # What is drawn together, by what is on the y axis.
 }
 
 
-def read(workdir: storage.Path) -> list[Row]:
+def read(workdir: os.PathLike | str) -> list[Row]:
   """Returns the lines of `metrics.jsonl`; none if there is no such file."""
-  path = workdir / metrics.JSONL
+  path = workdir_lib.at(workdir).metrics
   if not path.is_file():
     return []
   return metrics.parse(path.read_bytes())

@@ -32,14 +32,11 @@ from vit_jax.models import flops
 from vit_jax.reporting import attention_pictures
 from vit_jax.reporting import curves
 from vit_jax.reporting import plot
-from vit_jax.runtime import environment
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
-from vit_jax.training import workdir as workdir_lib
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import record as weights_lib
-
-REPORT = 'report.html'
 
 _EXAMPLES = 8  # Of the best predictions, and of the worst.
 _SIDE = 224  # Of their pictures, in pixels.
@@ -68,8 +65,8 @@ def write(
   """
   import jinja2  # Only here, at the end of a run.
 
-  folder = storage.as_path(workdir)
-  rows = curves.read(folder)
+  run = workdir_lib.at(workdir)
+  rows = curves.read(run)
   loader = jinja2.PackageLoader('vit_jax.reporting', '')
   page = jinja2.Environment(
     loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -79,17 +76,18 @@ def write(
     facts=_facts(rows),
     panels=_panels(rows),
     settings=_flat(config),
-    data=_flat(files.read_json(folder / workdir_lib.DATA)),
-    environment=_flat(files.read_json(folder / environment.FILE)),
+    data=_flat(files.read_json(run.dataset)),
+    environment=_flat(files.read_json(run.environment)),
     model=_model(weights),
     **_predictions(weights, source, config['batch_eval']),
   )
-  path = folder / REPORT
   try:
-    files.write_text(text, path)
+    files.write_text(text, run.report)
   except OSError as e:
-    raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e
-  return path
+    raise errors.UserError(
+      f'{run.report} cannot be written: {e.strerror}.'
+    ) from e
+  return run.report
 
 
 def _title(config: Mapping[str, Any]) -> str:
@@ -263,14 +261,14 @@ def of_workdir(
   Raises:
     errors.UserError: if it is no workdir, or what `write` raises.
   """
-  config = files.read_json(storage.as_path(workdir) / 'config.json')
+  run = workdir_lib.at(workdir)
+  config = files.read_json(run.config)
   if 'dataset' not in config:
     raise errors.UserError(
       f'{workdir} is no workdir of a run: it has no config.json of one.'
     )
   weights, source = None, None
-  name = 'artifact_ema' if config['ema_decay'] else 'artifact'
-  path = storage.as_path(workdir) / name
+  path = run.artifact_ema if config['ema_decay'] else run.artifact
   try:
     with storage.local_copy(path if path.is_dir() else workdir) as folder:
       weights = checkpoint.read(folder)

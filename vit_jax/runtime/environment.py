@@ -11,8 +11,6 @@ from packaging import requirements
 
 import vit_jax
 
-FILE = 'environment.json'  # In the workdir of a run.
-
 # Of those in setup.py, what decides about numbers and speed.
 _PACKAGES = (
   'jax',

@@ -14,7 +14,7 @@ state           `TrainState` and its checkpoints
 start           checks and logs before the first step
 loop            steps, evaluations, checkpoints
 evaluate        evaluates the newest checkpoint
-workdir         one run a workdir, on the data it began with
+resume          what must not change while a run is resumed
 metrics         where numbers go
 loggers         TensorBoard, Weights & Biases, MLflow
 profiler        traces of steps

@@ -9,7 +9,7 @@ from vit_jax.evaluation import evaluator
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
-from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import resolve
 from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
@@ -32,18 +32,18 @@ def evaluate(
   """
   config = resolved.complete(config)
   validate.validate(config)
-  folder = storage.as_path(workdir)
-  if not (folder / 'checkpoints').is_dir():
+  run = workdir_lib.at(workdir)
+  if not run.checkpoints.is_dir():
     raise errors.UserError(
-      f'{workdir} has no checkpoints. Train first, with the same --workdir.'
+      f'{workdir} has no checkpoints. Train first, with the same workdir.'
     )
-  saver = state_lib.Saver(workdir, read_only=True)
+  saver = state_lib.Saver(run, read_only=True)
   if saver.latest_step is None:
     raise errors.UserError(
       f'{workdir} has no whole checkpoint yet. Train first or longer.'
     )
   mesh = sharding.make_mesh(**config.mesh)
-  filled = resolve.fill(config, workdir, mesh, resumed=True)
+  filled = resolve.fill(config, run, mesh, resumed=True)
   task = tasks.make(filled.config, mesh, splits=filled.splits)
   like = task.stages[0].like.replace(opt_state=())
   state = saver.restore_for_evaluation(like)
@@ -52,9 +52,9 @@ def evaluate(
   metrics = {'step': int(state.step), **metrics}
   if jax.process_index() == 0:
     try:
-      files.write_json(metrics, folder / 'evaluation.json')
+      files.write_json(metrics, run.evaluation)
     except OSError as e:
       raise errors.UserError(
-        f'{folder}/evaluation.json cannot be written: {e.strerror}.'
+        f'{run.evaluation} cannot be written: {e.strerror}.'
       ) from e
   return metrics

@@ -7,7 +7,6 @@ kept in the workdir.
 from collections.abc import Mapping, Sequence
 import importlib
 import os
-import pathlib
 import time
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,9 +17,8 @@ from tensorboardX.proto import event_pb2
 
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
-from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 
-_RUNS = 'loggers.json'  # In the workdir: the run of each service.
 _MAX_PARAM = 500  # Characters of a setting that MLflow keeps.
 
 
@@ -64,10 +62,10 @@ class TensorBoard:
 class WandB:
   """A run of Weights & Biases, whose own variables say where: WANDB_PROJECT, ..."""
 
-  def __init__(self, workdir: str, config: Mapping[str, Any]):
+  def __init__(self, workdir: workdir_lib.Workdir, config: Mapping[str, Any]):
     wandb = _import('wandb')
     self._run = wandb.init(
-      name=pathlib.PurePath(workdir).name,
+      name=workdir.folder.name,
       config=dict(config),
       id=_run_of(workdir, 'wandb'),
       resume='allow',
@@ -87,7 +85,7 @@ class WandB:
 class MLflow:
   """A run of MLflow, whose own variables say where: MLFLOW_TRACKING_URI, ..."""
 
-  def __init__(self, workdir: str, config: Mapping[str, Any]):
+  def __init__(self, workdir: workdir_lib.Workdir, config: Mapping[str, Any]):
     mlflow = _import('mlflow')
     self._client = mlflow.MlflowClient()
     name = os.environ.get('MLFLOW_EXPERIMENT_NAME', 'vit_jax')
@@ -95,7 +93,7 @@ class MLflow:
     self._id = _run_of(workdir, 'mlflow')
     if self._id is None:
       run = self._client.create_run(
-        experiment.experiment_id, run_name=pathlib.PurePath(workdir).name
+        experiment.experiment_id, run_name=workdir.folder.name
       )
       self._id = run.info.run_id
       flat = flax.traverse_util.flatten_dict(dict(config), sep='.')
@@ -121,7 +119,7 @@ _SERVICES = {'wandb': WandB, 'mlflow': MLflow}
 
 def make(
   names: Sequence[str],
-  workdir: str,
+  workdir: workdir_lib.Workdir,
   folder: os.PathLike | str,
   config: Mapping[str, Any],
   first_step: int,
@@ -165,10 +163,10 @@ def _import(name: str) -> Any:
     ) from e
 
 
-def _run_of(workdir: str, service: str) -> str | None:
-  return files.read_json(storage.as_path(workdir) / _RUNS).get(service)
+def _run_of(workdir: workdir_lib.Workdir, service: str) -> str | None:
+  return files.read_json(workdir.loggers).get(service)
 
 
-def _remember(workdir: str, service: str, run: str) -> None:
-  path = storage.as_path(workdir) / _RUNS
-  files.write_json({**files.read_json(path), service: run}, path)
+def _remember(workdir: workdir_lib.Workdir, service: str, run: str) -> None:
+  runs = {**files.read_json(workdir.loggers), service: run}
+  files.write_json(runs, workdir.loggers)

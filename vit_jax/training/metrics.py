@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 import contextlib
 import json
 import os
-import pathlib
 import shutil
 import sys
 import tempfile
@@ -17,10 +16,8 @@ import tqdm
 
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import loggers as loggers_lib
-
-JSONL = 'metrics.jsonl'
-
 
 Row = dict[str, int | float]
 
@@ -66,17 +63,17 @@ class Writer:
     self._enabled = jax.process_index() == 0
     if not self._enabled:
       return
-    self._folder, self._address = storage.as_path(workdir), None
-    if storage.is_address(workdir):  # Where files cannot grow.
-      self._address = self._folder
-      self._folder = pathlib.Path(tempfile.mkdtemp())
-      if (self._address / JSONL).exists():
-        text = (self._address / JSONL).read_text(encoding='utf-8')
-        files.write_text(text, self._folder / JSONL)
-    self._path = self._folder / JSONL
+    run = local = workdir_lib.at(workdir)
+    self._address = None
+    if storage.is_address(workdir):  # Files in a bucket cannot grow.
+      self._address = run.folder
+      local = workdir_lib.at(tempfile.mkdtemp())
+      if run.metrics.exists():
+        files.write_text(run.metrics.read_text(encoding='utf-8'), local.metrics)
+    self._folder, self._path = local.folder, local.metrics
     self._drop_from(first_step)
     self._loggers = loggers_lib.make(
-      loggers, os.fspath(workdir), self._folder, config or {}, first_step
+      loggers, run, self._folder, config or {}, first_step
     )
 
   def _drop_from(self, first_step: int) -> None:

@@ -18,7 +18,7 @@ from vit_jax.data import dataset
 from vit_jax.models import attention_choice
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
-from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import released
 
@@ -40,7 +40,7 @@ class Filled:
 
 def fill(
   config: ml_collections.ConfigDict,
-  workdir: str,
+  workdir: workdir_lib.Workdir,
   mesh: jax.sharding.Mesh,
   *,
   resumed: bool,
@@ -59,7 +59,7 @@ def fill(
   """
   weights, known, saved = None, {}, {}
   if resumed:
-    saved = files.read_json(storage.as_path(workdir) / 'config.json')
+    saved = files.read_json(workdir.config)
     known = {
       'model': saved.get('model'),
       'layer_norm_epsilon': saved.get('layer_norm_epsilon'),

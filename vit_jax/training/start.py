@@ -20,13 +20,15 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import resume
 from vit_jax.training import task as task_lib
-from vit_jax.training import workdir as workdir_lib
-from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
 
 
-def check(config: ml_collections.ConfigDict, workdir: str) -> None:
+def check(
+  config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
+) -> None:
   """Refuses what would fail late: no folder for a trace, or no images.
 
   Raises:
@@ -35,7 +37,7 @@ def check(config: ml_collections.ConfigDict, workdir: str) -> None:
   if config.profile_steps and storage.is_address(workdir):
     raise errors.UserError(
       f'config.profile_steps is {config.profile_steps}: a trace needs a folder,'
-      f' --workdir is {workdir}.'
+      f' the workdir is {workdir}.'
     )
   if not model_configs.has_texts(config.model):
     sources.require_folder(config.dataset)  # Before weights are downloaded.
@@ -50,7 +52,9 @@ def check_batches(
 
 
 def check_steps(
-  config: ml_collections.ConfigDict, saved: int | None, workdir: str
+  config: ml_collections.ConfigDict,
+  saved: int | None,
+  workdir: workdir_lib.Workdir,
 ) -> None:
   """Refuses fewer steps than are done already, or than lie before a trace.
 
@@ -69,7 +73,7 @@ def check_steps(
     raise errors.UserError(
       f'{workdir} has a checkpoint of step {saved}, but config.total_steps is'
       f' {config.total_steps}{epochs}: a run cannot go back. Give it {saved}'
-      f' steps or more, or another --workdir.'
+      f' steps or more, or another workdir.'
     )
   if config.profile_steps and config.profile_steps[0] > config.total_steps:
     raise errors.UserError(
@@ -112,7 +116,7 @@ def plain(config: ml_collections.ConfigDict) -> dict[str, Any]:
 def describe(
   config: ml_collections.ConfigDict,
   task: task_lib.Task,
-  workdir: str,
+  workdir: workdir_lib.Workdir,
   first_step: int,
 ) -> None:
   """Logs the model; writes what the workdir says of it, on process 0."""
@@ -124,20 +128,19 @@ def describe(
     models.parameter_table(task.stages[0].like.params),
     cost / 1e9,
   )
-  path = storage.as_path(workdir) / 'config.json'
-  files.write_json(environment.describe(), path.with_name(environment.FILE))
-  before, now = files.read_json(path), plain(config)
+  files.write_json(environment.describe(), workdir.environment)
+  before, now = files.read_json(workdir.config), plain(config)
   if first_step and before != now:
     logging.warning(
       'The config differs from that of the run so far: %s.',
-      ', '.join(workdir_lib.changed(before, now)),
+      ', '.join(resume.changed(before, now)),
     )
   if first_step >= config.total_steps:
     logging.warning('The run has ended: of %d steps none is left.', first_step)
   warn_of_low_peaks(config, [stage.schedule for stage in task.stages])
-  files.write_json(now, path)
-  files.write_lines(task.data.class_names, path.with_name(artifact.LABELS))
+  files.write_json(now, workdir.config)
+  files.write_lines(task.data.class_names, workdir.labels)
   if task.vocabulary:  # So that the workdir can be read as weights.
     name = weights_lib.vocabulary_name(config.model)
     content = storage.local_path(task.vocabulary).read_bytes()
-    storage.write_bytes(content, path.with_name(name))
+    storage.write_bytes(content, workdir.vocabulary(name))

@@ -14,6 +14,7 @@ import orbax.checkpoint as ocp
 
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 
 _policies = ocp.checkpoint_managers
 
@@ -100,7 +101,7 @@ class Saver:
       n=1,
       keep_checkpoints_without_metrics=False,
     )
-    directory = epath.Path(workdir) / 'checkpoints'
+    directory = epath.Path(workdir_lib.at(workdir).checkpoints)
     if not storage.is_address(directory):
       directory = directory.resolve()  # Orbax wants it absolute.
     self._directory = directory
@@ -157,7 +158,7 @@ class Saver:
       reason = _FULL if _FULL in str(e) else text
       raise errors.UserError(
         f'A checkpoint cannot be written to {self._directory}: {reason}.'
-        f' {self.newest()} Make room, and the same command goes on.'
+        f' {self.newest()} Make room, and the same command resumes.'
       ) from e
 
   def restore(self, like: TrainState) -> TrainState:
@@ -212,10 +213,10 @@ class Saver:
         raise errors.UserError(
           f'{path} does not fit this config. Arrays that differ: {len(rows)}.\n'
           + '\n'.join(rows[:5])
-          + '\nUse the config it was made with, or another --workdir.'
+          + '\nUse the config it was made with, or another workdir.'
         ) from e
       older = [s for s in self._manager.all_steps() if s < step]
-      hint = f' go on from step {max(older)}' if older else ' start again'
+      hint = f' resume from step {max(older)}' if older else ' start again'
       raise errors.UserError(
         f'{path} cannot be read: {textwrap.shorten(errors.first_line(e), 200)}'
         f' If it is damaged, delete it to{hint}.'

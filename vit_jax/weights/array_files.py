@@ -18,6 +18,7 @@ import safetensors.numpy
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
+from vit_jax.runtime import workdir
 from vit_jax.weights import kinds
 
 # How much more than its own size an .npz may take in memory, and what any may.
@@ -167,7 +168,7 @@ def _shards(folder: pathlib.Path) -> Sequence[pathlib.Path]:
 
 def _without_weights(folder: pathlib.Path) -> str:
   """Says what a folder lacks, and which of its files may be meant."""
-  if (folder / 'checkpoints').is_dir():
+  if workdir.at(folder).checkpoints.is_dir():
     return f'{folder} is a workdir whose run has saved no whole checkpoint yet.'
   others = sorted(
     path.name

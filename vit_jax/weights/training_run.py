@@ -18,6 +18,7 @@ from vit_jax.models import blocks
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import record as weights_lib
 
 
@@ -30,9 +31,11 @@ def find_step(path: pathlib.Path) -> pathlib.Path | None:
   Returns:
     The newest step where several are meant; None if `path` is no such thing.
   """
-  if path.name.isdigit() and path.parent.name == 'checkpoints':
+  folder = workdir_lib.at(path).checkpoints
+  if path.name.isdigit() and path.parent.name == folder.name:
     return path
-  folder = path if path.name == 'checkpoints' else path / 'checkpoints'
+  if path.name == folder.name:
+    folder = path
   if not folder.is_dir():
     return None
   steps = [step for step in folder.iterdir() if step.name.isdigit()]
@@ -45,21 +48,20 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
   Raises:
     errors.UserError: if it is damaged, or the workdir has no config.
   """
-  workdir = step.parents[1]
-  config = files.read_json(workdir / 'config.json')
+  workdir = workdir_lib.at(step.parents[1])
+  config = files.read_json(workdir.config)
   if not config:
     raise errors.UserError(
-      f'{workdir / "config.json"} is missing, which says what {step} is of.'
+      f'{workdir.config} is missing, which says what {step} is of.'
     )
   try:
     params = blocks.unstack(_restore_params(step.resolve() / 'default'))
   except (OSError, ValueError, KeyError, TypeError) as e:
     reason = errors.first_line(e)
     raise errors.UserError(f'{step} is no whole checkpoint: {reason}') from e
-  labels = workdir / 'labels.txt'
   class_names = weights_lib.numbered_classes(params)
-  if labels.is_file():
-    class_names = files.read_lines(labels)
+  if workdir.labels.is_file():
+    class_names = files.read_lines(workdir.labels)
   try:
     settings = _settings(config)
     weights = weights_lib.Weights(
@@ -79,7 +81,7 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
     )
   except (AttributeError, KeyError, TypeError) as e:
     raise errors.UserError(
-      f'{workdir / "config.json"} is of another version: {e}'
+      f'{workdir.config} is of another version: {e}'
     ) from e
   weights_lib.check(weights, str(step))
   return weights
@@ -95,14 +97,14 @@ def _settings(config: Mapping[str, Any]) -> ml_collections.ConfigDict:
 
 
 def _vocabulary(
-  workdir: pathlib.Path, config: ml_collections.ConfigDict
+  workdir: workdir_lib.Workdir, config: ml_collections.ConfigDict
 ) -> str | None:
   """Returns the path of the tokeniser's file of a LiT run, if it is there."""
   if not model_configs.has_texts(config.model):
     return None
   name = weights_lib.vocabulary_name(config.model)
   # Earlier versions kept a copy in the artifact alone.
-  paths = [workdir / name, workdir / 'artifact' / name]
+  paths = [workdir.vocabulary(name), workdir.artifact / name]
   if config.vocabulary:
     paths.append(storage.local_path(config.vocabulary))
   return next((str(p) for p in paths if p.is_file()), None)
