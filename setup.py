@@ -23,6 +23,7 @@ _REQUIRES = [
   'flatbuffers>=24.3,<26',  # How jax.export writes programs.
   'flax>=0.12.3,<0.13',
   'grain>=0.2.15,<0.3',  # Deterministic, sharded, resumable input.
+  'huggingface_hub>=0.30,<3',  # Weights from the hub; tokenizers needs it.
   'jax>=0.10,<0.13',
   'jaxtyping>=0.3.2,<0.4',  # Shapes in signatures.
   'jinja2>=3.1.6,<4',  # The page that a run leaves.

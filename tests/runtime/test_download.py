@@ -82,9 +82,11 @@ from vit_jax.runtime import download
 download.download('{url}/model.npz', sys.argv[1] + '/model.npz')
 """
 HUB = """
+import os
+os.environ['HF_ENDPOINT'] = '{url}'
+os.environ['HF_TOKEN'] = 'hf_secret'
 import pathlib
 from vit_jax.weights import released
-released._HUGGING_FACE = '{url}'
 path = pathlib.Path(sys.argv[1]) / 'vit.npz'
 released.download_first(['hf://org/vit'], path)
 """
@@ -109,6 +111,8 @@ def test_processes_that_need_one_download_share_it(
   assert len(files) == count
   assert all(p.read_bytes() == TOKEN.read_bytes() for p in files)
   assert any('another process' in r.stderr for r in results)
+  tokens = [token for path, token in server.hub_requests if 'org/vit' in path]
+  assert set(tokens) == ({'Bearer hf_secret'} if 'hf://' in code else set())
 
 
 def test_a_download_goes_on_where_a_killed_process_ended(server, tmp_path):

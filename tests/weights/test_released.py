@@ -4,6 +4,7 @@ import functools
 
 from conftest import REPOSITORY
 import file_server
+import huggingface_hub
 import jax
 from made import TOKEN
 import numpy as np
@@ -85,11 +86,18 @@ def test_gs_addresses_are_mapped():
   )
 
 
-def test_the_next_source_is_tried_and_may_be_on_hugging_face(
-  server, tmp_path, monkeypatch
-):
+@pytest.fixture
+def hub(server, monkeypatch):
+  """A server that `huggingface_hub` asks."""
+  download = functools.partial(
+    huggingface_hub.snapshot_download, endpoint=server.url
+  )
+  monkeypatch.setattr(huggingface_hub, 'snapshot_download', download)
+  return server
+
+
+def test_next_source_is_tried_and_may_be_the_hub(hub, tmp_path, monkeypatch):
   known(monkeypatch, 'http://127.0.0.1:1/ViT-B_16.npz', 'hf://org/vit')
-  monkeypatch.setattr(released, '_HUGGING_FACE', server.url)
   path = released.find('ViT-B_16', str(tmp_path))
   assert path == tmp_path / 'ViT-B_16'
   assert sorted(p.name for p in path.iterdir()) == [
@@ -98,17 +106,30 @@ def test_the_next_source_is_tried_and_may_be_on_hugging_face(
     'preprocessor_config.json',
   ]
   assert released.find('ViT-B_16', str(tmp_path)) == path
-  assert len(server.requests) == 3
+  assert len(hub.requests) == 3
 
 
-def test_all_sources_that_failed_are_named(server, tmp_path, monkeypatch):
+def test_find_takes_a_repository_and_revision(hub, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  for name in ('org/vit.a', 'org/vit.b@v1'):
+    path = released.find(f'hf://{name}')
+    assert path.samefile(tmp_path / 'checkpoints/huggingface.co' / name)
+    assert (path / 'model.safetensors').read_bytes() == hub.content
+  asked = [path for path, _ in hub.hub_requests]
+  assert '/api/models/org/vit.a/revision/main' in asked
+  assert '/api/models/org/vit.b/revision/v1' in asked
+  with pytest.raises(errors.UserError, match='hf://a/b/c: .*namespace/repo'):
+    released.find('hf://a/b/c')
+
+
+def test_all_sources_that_failed_are_named(hub, tmp_path, monkeypatch):
   known(monkeypatch, 'http://127.0.0.1:1/ViT-B_16.npz', 'hf://org/vit')
-  monkeypatch.setattr(released, '_HUGGING_FACE', server.url)
-  server.status = 404
+  hub.status = 404
   with pytest.raises(errors.UserError) as e:
     released.find('ViT-B_16', str(tmp_path))
   assert '127.0.0.1:1' in str(e.value)
-  assert 'org/vit/resolve/main/config.json: HTTP 404' in str(e.value)
+  assert 'hf://org/vit: ' in str(e.value)
+  assert '404' in str(e.value)
   assert not list(tmp_path.iterdir())
 
 
@@ -140,7 +161,7 @@ def test_an_augreg_index_that_does_not_tell(tmp_path):
   with pytest.raises(errors.UserError, match='no ImageNet-21k weights of B_16'):
     released.find('B_16', str(tmp_path))
   (tmp_path / 'index.csv').write_text('a,b\n1,2\n')
-  with pytest.raises(errors.UserError, match='no index of AugReg'):
+  with pytest.raises(errors.UserError, match='not an AugReg index'):
     released.find('B_16', str(tmp_path))
 
 

@@ -22,82 +22,80 @@ _TIMEOUT = 30  # Seconds without a byte.
 
 
 def https_url(url: str) -> str:
-  """Maps `gs://bucket/name` to the public HTTPS address; others unchanged."""
+  """Maps `gs://bucket/name` to its public HTTPS address; keeps other URLs."""
   if url.startswith('gs://'):
     return _BUCKETS + url.removeprefix('gs://')
   return url
 
 
 def is_url(path: str) -> bool:
-  """Whether `path` is an address rather than a file."""
+  """Whether `path` is a URL that can be downloaded."""
   return str(path).startswith(('gs://', 'https://', 'http://'))
 
 
 @contextlib.contextmanager
-def one_process(path: os.PathLike | str) -> Iterator[None]:
-  """Waits until no other process makes `path`, a file or a folder.
+def one_process(url: str, path: os.PathLike | str) -> Iterator[None]:
+  """Lets one process at a time fetch `url` to `path`, a file or a folder.
 
   The lock ends with its process, however that ends.
 
   Raises:
-    OSError: if no file can be made beside it.
+    errors.UserError: for errors of the network and the file system.
   """
   path = storage.local_path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  lock = filelock.FileLock(path.with_name(f'{path.name}.lock'))
-  try:
-    lock.acquire(timeout=0)
-  except filelock.Timeout:
-    logging.info('Waiting for another process, which downloads %s.', path)
-    lock.acquire()
-  try:
-    yield
-  finally:
-    # Those who wait open the file anew at each attempt.
-    with contextlib.suppress(OSError):
-      os.unlink(lock.lock_file)
-    lock.release()
+  with _explaining(url):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path.with_name(f'{path.name}.lock'))
+    try:
+      lock.acquire(timeout=0)
+    except filelock.Timeout:
+      logging.info('Waiting for another process, which downloads %s.', path)
+      lock.acquire()
+    try:
+      yield
+    finally:
+      # Waiting processes open the file anew at each attempt.
+      with contextlib.suppress(OSError):
+        os.unlink(lock.lock_file)
+      lock.release()
 
 
 def download(url: str, path: os.PathLike | str, *, sha256: str = '') -> None:
-  """Downloads `url` to `path`, unless it is there.
+  """Downloads `url` to `path`, unless that exists.
 
-  A cut download goes on where it ended. Of several processes one downloads.
+  A cut download resumes where it ended. If several processes need the file, one
+  downloads it.
 
   Args:
-    url: `https://`, `http://` or `gs://` of a public bucket.
+    url: `https://`, `http://`, or `gs://` of a public bucket.
     path: where the file goes, whole or not at all; `path.part` until then.
     sha256: expected checksum in hexadecimal; empty for none.
 
   Raises:
-    errors.UserError: if the server cannot be reached or says no, or the file
-      comes short or with another checksum.
+    errors.UserError: if the server cannot be reached or refuses, or the file
+      is cut or has another checksum.
   """
   url, path = https_url(url), storage.local_path(path)
-  with _explaining(url), one_process(path):
-    if not path.exists():
-      _download(url, path, sha256)
-
-
-def _download(url: str, path: pathlib.Path, sha256: str) -> None:
-  part = path.with_name(path.name + '.part')
-  _fetch(url, part)
-  if sha256:
-    got = file_sha256(part)
+  with one_process(url, path):
+    if path.exists():
+      return
+    part = path.with_name(path.name + '.part')
+    _fetch(url, part)
+    got = file_sha256(part) if sha256 else ''
     if got != sha256:
       part.unlink()
       raise errors.UserError(
         f'{url} arrived damaged: its SHA-256 is {got}, not {sha256}. Try again.'
       )
-  os.replace(part, path)
+    os.replace(part, path)
 
 
 def read(url: str, max_bytes: int) -> bytes:
-  """Returns what is at `url`, in memory.
+  """Returns the content of `url`.
 
   Raises:
-    errors.UserError: if the server cannot be reached or says no, or it is more
-      than `max_bytes`.
+    errors.UserError: if the server cannot be reached or refuses, or the content
+      has more than `max_bytes`.
   """
   url = https_url(url)
   with (
@@ -130,7 +128,7 @@ def file_sha256(path: os.PathLike) -> str:
 
 
 def _fetch(url: str, part: pathlib.Path) -> None:
-  """Appends to `part` what it still lacks of `url`."""
+  """Appends the missing bytes of `url` to `part`."""
   have = part.stat().st_size if part.exists() else 0
   request = urllib.request.Request(url)
   if have:
@@ -140,7 +138,7 @@ def _fetch(url: str, part: pathlib.Path) -> None:
   except urllib.error.HTTPError as e:
     if e.code != 416:
       raise
-    # Nothing comes after what we have: it is whole, or of another file.
+    # The server has no byte after ours: our file is whole, or another one.
     size = e.headers.get('Content-Range', '').rpartition('/')[2]
     if size == str(have):
       return

@@ -1,13 +1,14 @@
-"""Where pretrained weights are: found on disk, or downloaded."""
+"""Finds pretrained weights on disk, or downloads them."""
 
-import contextlib
 import csv
 import difflib
 import math
 import pathlib
+import shutil
 import urllib.parse
 
 from absl import logging
+import huggingface_hub
 
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
@@ -16,11 +17,16 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
 
-_HUGGING_FACE = 'https://huggingface.co'
-_HUGGING_FACE_FILES = ('config.json', 'model.safetensors')
-_PREPROCESSOR = 'preprocessor_config.json'
+_HUB = 'hf://'
+_HUB_FILES = (
+  'config.json',
+  'preprocessor_config.json',
+  'model.safetensors',
+  'model.safetensors.index.json',
+  'model-*-of-*.safetensors',
+)
 
-# What ends in them is a file, not a name, also where it cannot be read.
+# A name with one of these endings is a path.
 _SUFFIXES = (
   *('.npz', '.safetensors', '.pth', '.pt', '.bin', '.ckpt', '.h5', '.onnx'),
   *('.msgpack', '.pkl', '.tar', '.gz', '.zip'),
@@ -31,17 +37,21 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
   """Returns the path of weights, downloaded first if need be.
 
   Args:
-    name_or_path: a file or folder, a URL (`https://`, `gs://`), the name of a
-      registry entry: `directory/<name>.npz`, or the folder `directory/<name>`,
-      downloaded to there if neither is there; or of an AugReg model, `R_Ti_16`:
-      the best file of `directory/index.csv`.
-    directory: a folder, or a URL below which `<name>.npz` is; what comes from a
-      URL is kept in `checkpoints/`.
+    name_or_path: a file or folder; a URL (`https://`, `gs://`); a repository of
+      the Hugging Face hub, `hf://ORGANISATION/NAME` or with `@REVISION`; the
+      name of a registry entry: `directory/<name>.npz` or the folder
+      `directory/<name>`, downloaded if neither exists; or an AugReg model such
+      as `R_Ti_16`: the best file in `directory/index.csv`.
+    directory: a folder, or the URL of one. Files from URLs and the hub are kept
+      in `checkpoints/`.
 
   Raises:
-    errors.UserError: if it is not there and cannot be downloaded; the message
-      says which file is missing and where to put it.
+    errors.UserError: if it does not exist and cannot be downloaded; the message
+      names the missing file and where to put it.
   """
+  if name_or_path.startswith(_HUB):
+    name = name_or_path.removeprefix(_HUB)
+    return _hub_folder(name, pathlib.Path('checkpoints/huggingface.co') / name)
   if download.is_url(name_or_path):
     return _cached(name_or_path)
   path = storage.local_path(name_or_path)
@@ -67,22 +77,20 @@ def _packaged() -> pathlib.Path:
 
 
 def names_here(directory: str = 'checkpoints') -> list[str]:
-  """Returns the weights that need no download: of a folder and of the package."""
+  """Returns the names of weights in a folder and in the package."""
   folders = (storage.local_path(directory), _packaged())
   return sorted({path.stem for f in folders for path in f.glob('*.npz')})
 
 
 def best_augreg(model: str, directory: str) -> str:
-  """Returns the file name of the best AugReg weights, without `.npz`.
+  """Returns the file name, without `.npz`, of the best weights of `R_Ti_16`.
 
-  Args:
-    model: `R_Ti_16`, say.
-    directory: folder or URL that has `index.csv`; of its rows with this model
-      and `ds` 'i21k' (ImageNet-21k), that with the highest `final_val` is taken,
-      as the paper recommends (arXiv:2106.10270, Sec. 4.5).
+  Best is the row of `index.csv` in a folder or URL that has this model, `ds`
+  'i21k' (ImageNet-21k) and the highest `final_val`, as the paper recommends
+  (arXiv:2106.10270, Sec. 4.5).
 
   Raises:
-    errors.UserError: if there is no index, or no such row in it.
+    errors.UserError: if the index is missing or has no such row.
   """
   if download.is_url(directory):
     path = _cached(f'{directory.rstrip("/")}/index.csv')
@@ -99,12 +107,12 @@ def best_augreg(model: str, directory: str) -> str:
       ]
   except OSError as e:
     raise errors.UserError(
-      f'{path} cannot be read ({e.strerror}), which says which {model} is best.'
-      f' Give the whole name of a file instead, or its folder with'
-      f' config.pretrained_dir.'
+      f'{path}, which ranks the weights of {model}, cannot be read'
+      f' ({e.strerror}). Give the whole name of a file instead, or set'
+      f' config.pretrained_dir to the folder of the index.'
     ) from e
   except (KeyError, TypeError, ValueError, csv.Error) as e:
-    raise errors.UserError(f'{path} is no index of AugReg: {e!r}.') from e
+    raise errors.UserError(f'{path} is not an AugReg index: {e!r}.') from e
   if not rows:
     raise errors.UserError(f'{path} has no ImageNet-21k weights of {model}.')
   final_val, name = max(rows)
@@ -113,7 +121,7 @@ def best_augreg(model: str, directory: str) -> str:
 
 
 def _cached(url: str) -> pathlib.Path:
-  # The whole path: several buckets have a ViT-B_16.npz.
+  # The path keeps the bucket, because several have a ViT-B_16.npz.
   parts = urllib.parse.urlsplit(download.https_url(url))
   path = pathlib.Path('checkpoints') / parts.netloc / parts.path.lstrip('/')
   return download_first([url], path)
@@ -125,27 +133,25 @@ def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
     near = difflib.get_close_matches(name, registry.entries(), 1)
     hint = f' Did you mean {near[0]!r}?' if near else ''
     raise errors.UserError(
-      f'{path} is missing and no public source of {name!r} is known.{hint} Put the'
-      f' file there, give its path with config.pretrained=FILE, or train'
-      f' from scratch with config.pretrained= (empty). vit-jax'
-      f' models prints what is known by name.'
+      f'{path} is missing and no public source of {name!r} is known.{hint} Put'
+      f' the file there, set config.pretrained=FILE, or train from scratch with'
+      f' config.pretrained= (empty). vit-jax models lists the known names.'
     )
   if not entry.sources:
     raise errors.UserError(
-      f'{path} is missing, and the package, which should have it, is not whole.'
-      f' Install it again.'
+      f'{path} is missing from the installed package. Install it again.'
     )
   return download_first(entry.sources, path)
 
 
 def download_first(sources: list[str], path: pathlib.Path) -> pathlib.Path:
-  """Downloads from the first source that works, unless the file is there.
+  """Downloads the first source that works, unless `path` exists.
 
   Returns:
-    `path`; of a repository of Hugging Face a folder, `path` without its suffix.
+    `path`, or for the Hugging Face hub a folder, `path` without its suffix.
 
   Raises:
-    errors.UserError: with the reason of each source, if none works.
+    errors.UserError: if no source works; the message has each reason.
   """
   if path.is_file():
     return path
@@ -156,29 +162,39 @@ def download_first(sources: list[str], path: pathlib.Path) -> pathlib.Path:
     except errors.UserError as e:
       reasons.append(str(e))
   raise errors.UserError(
-    f'{path} is missing and could not be downloaded. {" ".join(reasons)} Fetch'
-    f' it where there is internet and put it at {path.resolve()}, or give the path'
-    f' of a file instead of the name. Training looks in another folder or bucket'
-    f' with config.pretrained_dir.'
+    f'{path} is missing and could not be downloaded. {" ".join(reasons)} Download'
+    f' it elsewhere and put it at {path.resolve()}, or give the path of a file'
+    f' instead of the name. To search another folder or bucket, set'
+    f' config.pretrained_dir.'
   )
 
 
 def _download(source: str, path: pathlib.Path) -> pathlib.Path:
-  if not source.startswith('hf://'):
-    download.download(source, path)
-    return path
-  url = f'{_HUGGING_FACE}/{source.removeprefix("hf://")}/resolve/main'
-  path = path.with_suffix('')
-  with download.one_process(path):
-    if not path.is_dir():
-      _download_hub_folder(url, path)
+  if source.startswith(_HUB):
+    return _hub_folder(source.removeprefix(_HUB), path.with_suffix(''))
+  download.download(source, path)
   return path
 
 
-def _download_hub_folder(url: str, path: pathlib.Path) -> None:
-  with files.replaced_folder(path) as folder:
-    for name in _HUGGING_FACE_FILES:
-      download.download(f'{url}/{name}', folder / name)
-    # timm has none: its config.json says all.
-    with contextlib.suppress(errors.UserError):
-      download.download(f'{url}/{_PREPROCESSOR}', folder / _PREPROCESSOR)
+def _hub_folder(name: str, path: pathlib.Path) -> pathlib.Path:
+  """Downloads ORGANISATION/NAME[@REVISION] of the Hugging Face hub, once.
+
+  `huggingface_hub` reads the token, the mirror and the offline mode from the
+  environment: HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE.
+  """
+  repository, _, revision = name.partition('@')
+  with download.one_process(_HUB + name, path):
+    if not path.is_dir():
+      with files.replaced_folder(path) as folder:
+        try:
+          huggingface_hub.snapshot_download(
+            repository,
+            revision=revision or None,
+            local_dir=folder,
+            allow_patterns=_HUB_FILES,
+          )
+        except Exception as e:  # Its HTTP client has errors of its own.
+          reason = errors.first_line(e.__cause__ or e)
+          raise errors.UserError(f'{_HUB}{name}: {reason}') from e
+        shutil.rmtree(folder / '.cache', ignore_errors=True)
+  return path
