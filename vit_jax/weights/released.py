@@ -107,9 +107,9 @@ def best_augreg(model: str, directory: str) -> str:
       ]
   except OSError as e:
     raise errors.UserError(
-      f'{path}, which ranks the weights of {model}, cannot be read'
-      f' ({e.strerror}). Give the whole name of a file instead, or set'
-      f' config.pretrained_dir to the folder of the index.'
+      f'{path} cannot be read ({e.strerror}); it ranks the weights of {model}.'
+      f' Give the whole name of a file instead, or set config.pretrained_dir to'
+      f' the folder of the index.'
     ) from e
   except (KeyError, TypeError, ValueError, csv.Error) as e:
     raise errors.UserError(f'{path} is not an AugReg index: {e!r}.') from e
