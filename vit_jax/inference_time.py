@@ -15,6 +15,7 @@ from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.configs import choices
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.models import inference
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
@@ -117,13 +118,11 @@ def check(config: ml_collections.ConfigDict) -> None:
     model = model_configs.get_model_config(config.model_name)
   except ValueError as e:
     raise errors.UserError(f'config.model_name: {e}') from e
-  if 'patches' not in model:
+  if spec.has_texts(model):
     raise errors.UserError(
       f'config.model_name is {config.model_name}, which classifies no images.'
     )
-  size = (config.image_size, config.image_size)
-  patch = tuple(model.patches.size)
-  if 0 in model_configs.patch_grid(size, patch, model.get('resnet')):
+  if 0 in spec.of(model).grid((config.image_size, config.image_size)):
     raise errors.UserError(
       f'config.image_size is {config.image_size}: too small for a patch of'
       f' {config.model_name}.'

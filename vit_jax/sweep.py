@@ -17,7 +17,7 @@ import ml_collections
 
 from vit_jax import train as train_lib
 from vit_jax.configs import common
-from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
@@ -154,7 +154,7 @@ def _with(
 ) -> ml_collections.ConfigDict:
   config = config.copy_and_resolve_references().unlock()
   config.trainer = (
-    'contrastive' if model_configs.has_texts(config.get('model')) else 'train'
+    'contrastive' if spec.has_texts(config.get('model')) else 'train'
   )
   del config['sweep']
   config.eval_every, config.eval_every_epochs = _AT_THE_END, None

@@ -123,19 +123,6 @@ def test_standardised_kernels_have_mean_0_and_deviation_1():
   np.testing.assert_allclose(result.std((0, 1, 2)), 1, atol=1e-4)
 
 
-@pytest.mark.parametrize('name', ['R+ViT-Ti_16', 'R26+ViT-S_32'])
-@pytest.mark.parametrize('size', [(64, 64), (97, 130)])
-def test_patch_grid_is_that_of_the_hybrid(name, size):
-  model = models.get_model(name, num_classes=None, classifier='unpooled')
-  config = model_configs.MODEL_CONFIGS[name]
-  rows, columns = model_configs.patch_grid(
-    size, config.patches.size, config.resnet
-  )
-  params = jax.eval_shape(lambda: models.init_params(model, (*size, 3)))
-  posemb = params['Transformer']['posembed_input']['pos_embedding']
-  assert posemb.shape[1] == rows * columns
-
-
 def test_resnet_alone_has_no_class_token():
   config = CASES['resnet_only_gap']['config'] | {'classifier': 'token'}
   model = models.from_config(config, num_classes=3)

@@ -14,6 +14,7 @@ from vit_jax import train
 from vit_jax.configs import arguments
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
+from vit_jax.configs import spec
 from vit_jax.configs import validate
 from vit_jax.data import preprocessing
 from vit_jax.models import flops
@@ -25,7 +26,7 @@ def initial(config, path, seed=0, **known):
   model = models.from_config(arguments.of_model(config))
   size = resolved.image_size(config)
   shapes = jax.eval_shape(lambda: models.init_params(model, (*size, 3)))
-  grid = model_configs.patch_grid(size, (8, 8))
+  grid = spec.of(config.model).grid(size)
   weights = dataclasses.replace(checkpoint.read(path), **known)
   return lit.initial_params(
     model, weights, shapes, path=str(path), grid=grid, seed=seed

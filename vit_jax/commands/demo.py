@@ -15,7 +15,6 @@ import numpy as np
 
 from vit_jax import predictor as predictor_lib
 from vit_jax.commands import predictor_flags
-from vit_jax.models import capture
 from vit_jax.reporting import attention_pictures
 from vit_jax.runtime import errors
 
@@ -45,7 +44,7 @@ def page(predictor: predictor_lib.Predictor, title: str, top_k: int = 5) -> Any:
   """
   gradio = _import_gradio()
   predictor.predict(_black(predictor))  # Compiles, and fails now if ever.
-  draws = capture.has_attention(predictor.weights.module())
+  draws = predictor.weights.spec.num_heads > 0
 
   def answer(image: Any) -> tuple[dict[str, float], Any]:
     if image is None:

@@ -30,6 +30,7 @@ from vit_jax.configs import durations
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
 from vit_jax.configs import resolved
+from vit_jax.configs import spec
 from vit_jax.configs import validate
 from vit_jax.models import flops
 from vit_jax.planning import compilation
@@ -163,7 +164,7 @@ def plan(
     found = memory_search.Search(
       compile_setting, limit, sharding.parts(mesh), {setting: program}
     )
-    contrastive = model_configs.has_texts(config.model)
+    contrastive = spec.has_texts(config.model)
     parts.append(tables.search(found, setting, contrastive))
   return '\n\n'.join(filter(None, parts))
 

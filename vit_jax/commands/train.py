@@ -19,8 +19,8 @@ from vit_jax import inference_time
 from vit_jax import train
 from vit_jax.commands import cli
 from vit_jax.configs import durations
-from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
+from vit_jax.configs import spec
 from vit_jax.configs import unused
 from vit_jax.configs import validate
 from vit_jax.reporting import report
@@ -143,7 +143,7 @@ TRAINERS: dict[
 def main(argv: Sequence[str]) -> None:
   cli.refuse_words(argv)
   config = read_config()
-  has_texts = model_configs.has_texts(config.get('model'))
+  has_texts = spec.has_texts(config.get('model'))
   trainer = TRAINERS.get((config.trainer, has_texts))
   if trainer is None:
     raise errors.UserError(

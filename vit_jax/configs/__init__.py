@@ -3,6 +3,7 @@
 common                every setting and its default
 images                the settings of images, `config.pp`
 models                sizes of the released models
+spec                  what a model is, told from its config
 registry              released weights: names, addresses, scores (`registry.toml`)
 run_files             run files by path or name
 choices               the values that a setting may have

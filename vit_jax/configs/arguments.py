@@ -5,6 +5,8 @@ from typing import Any
 
 import ml_collections
 
+from vit_jax.configs import spec
+
 
 def of_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns the arguments of the model's class, but for the class count."""
@@ -17,29 +19,33 @@ def of_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
     'scan_layers': config.scan_layers,
   }
   common = {'head_bias_init': config.head_bias_init, 'dtype': config.dtype}
-  if 'tokens_mlp_dim' in kwargs:  # A Mixer has no module between it and blocks.
-    return {**common, **blocks, **kwargs}
-  vit = kwargs.get('image', kwargs)  # The tower, where there are two.
-  if vit['transformer'] is not None:
-    # Until `defaults.fill` has chosen.
+  what = spec.of(kwargs)
+  if what.num_heads:
+    # 'auto' is open until `training.resolve` has measured.
     attention = 'xla' if config.attention == 'auto' else config.attention
     blocks['attention'] = attention
-    vit['transformer'] = {**blocks, **vit['transformer']}
-  if vit is kwargs:
-    return {**common, **vit}
-  return {
-    **kwargs,
-    'image': {**common, **vit},
-    'temperature_init': math.log(config.temperature_init),
-    'bias_init': config.bias_init if config.loss == 'sigmoid' else None,
-  }
+  if (encoder := spec.encoder(kwargs)) is not None:
+    _add(encoder, blocks)
+  _add(spec.image_tower(kwargs), common)
+  if what.has_texts:
+    kwargs['temperature_init'] = math.log(config.temperature_init)
+    is_sigmoid = config.loss == 'sigmoid'
+    kwargs['bias_init'] = config.bias_init if is_sigmoid else None
+  return kwargs
+
+
+def _add(arguments: dict[str, Any], defaults: dict[str, Any]) -> None:
+  """Adds arguments that are not set, in front."""
+  both = {**defaults, **arguments}
+  arguments.clear()
+  arguments.update(both)
 
 
 def of_saved_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns `of_model` of a trained model: what it is, not how it learned."""
   kwargs = of_model(config)
-  tower = kwargs.get('image', kwargs)
+  encoder = spec.encoder(kwargs) or {}
   for name in ('stochastic_depth_rate', 'attention', 'remat', 'scan_layers'):
-    (tower.get('transformer') or tower).pop(name, None)
-  tower.pop('head_bias_init')
+    encoder.pop(name, None)
+  spec.image_tower(kwargs).pop('head_bias_init')
   return kwargs

@@ -208,35 +208,6 @@ def get_model_config(model: str) -> ml_collections.ConfigDict:
   raise ValueError(f'There is no model {model!r}. Available: {names}.')
 
 
-def has_texts(model: ModelConfig | None) -> bool:
-  """Whether a model has a text tower; None has none yet."""
-  return 'text_model' in (model or {})
-
-
-def patch_grid(
-  image_size: tuple[int, int],
-  patch_size: tuple[int, int],
-  resnet: ModelConfig | None = None,
-) -> tuple[int, int]:
-  """Returns (rows, columns) of whole patches in an image (height, width).
-
-  Args:
-    image_size: (height, width) in pixels.
-    patch_size: in pixels, or cells of the feature map where there is a ResNet.
-    resnet: its config, for a hybrid. Each time it halves, it rounds up.
-  """
-  height, width = image_size
-  if resnet is not None:
-    for _ in range(num_halvings(resnet)):
-      height, width = -(-height // 2), -(-width // 2)
-  return height // patch_size[0], width // patch_size[1]
-
-
-def num_halvings(resnet: ModelConfig) -> int:
-  """Returns how often a ResNet stem halves the image."""
-  return 2 + max(len(resnet['num_layers']) - 1, 0)
-
-
 def _getter(model_name: str) -> Callable[[], ml_collections.ConfigDict]:
   def get_config() -> ml_collections.ConfigDict:
     return _released_config(model_name)

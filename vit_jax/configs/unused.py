@@ -6,7 +6,7 @@ from typing import Any
 import ml_collections
 
 from vit_jax.configs import durations
-from vit_jax.configs import models
+from vit_jax.configs import spec
 from vit_jax.runtime import errors
 
 Config = ml_collections.ConfigDict
@@ -70,14 +70,12 @@ def _in_a_stage(name: str, *values: Any) -> Callable[[Config], bool]:
 
 
 def _is_lit(config: Config) -> bool:
-  return models.has_texts(config.model)
+  return spec.has_texts(config.model)
 
 
 def _has_encoder(config: Config) -> bool:
   """Whether there are blocks of a Transformer or a Mixer."""
-  model = config.model or {'transformer': True}
-  model = model.get('image', model)
-  return 'tokens_mlp_dim' in model or bool(model.get('transformer'))
+  return not config.model or spec.of(config.model).depth > 0
 
 
 def _evaluates(config: Config) -> bool:

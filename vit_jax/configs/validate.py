@@ -8,7 +8,7 @@ import ml_collections
 from vit_jax.configs import choices
 from vit_jax.configs import durations
 from vit_jax.configs import images
-from vit_jax.configs import models
+from vit_jax.configs import spec
 from vit_jax.runtime import errors
 
 _NOT_OF_LIT = (
@@ -149,51 +149,46 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
     raise errors.UserError(
       'config.model must be set: see common.with_model and configs/digits.py.'
     )
-  name, trainer = 'config.model', config.trainer
-  has_texts = models.has_texts(model)
+  what, trainer = spec.of(model), config.trainer
   if trainer not in ('evaluate', 'sweep') and (
-    (trainer == 'contrastive') != has_texts
+    (trainer == 'contrastive') != what.has_texts
   ):
     raise errors.UserError(
       f'config.trainer is {trainer!r}, the model {model.model_name}. LiT models,'
       f" and they alone, are trained by 'contrastive': see configs/lit_folder.py."
     )
-  if has_texts:
+  name, tower = 'config.model', spec.image_tower(model)
+  if what.has_texts:
     _validate_lit(config)
-    name, model = 'config.model.image', model.image
-  patch = tuple(model.patches.size)
+    name = 'config.model.image'
+  patch = what.patch_size
   if len(patch) != 2 or min(patch) < 1:
     raise errors.UserError(
       f'{name}.patches.size is {patch}, must be (height, width) in pixels.'
     )
-  has_positions = name == 'config.model' and model.get('transformer')
+  has_positions = what.position_embeddings and not what.has_texts
   if config.posemb != 'learn' and not has_positions:
     raise errors.UserError(
       f'config.posemb is {config.posemb!r}, but only a ViT has positions that can'
-      f' be fixed, not {config.model.model_name}.'
+      f' be fixed, not {what.name}.'
     )
-  if not model.get('transformer') and config.attention == 'cudnn':
+  if not what.num_heads and config.attention == 'cudnn':
     raise errors.UserError(
-      f"config.attention is 'cudnn', but {config.model.model_name} has no"
-      f" attention. Try 'auto'."
+      f"config.attention is 'cudnn', but {what.name} has no attention. Try 'auto'."
     )
-  if config.posemb == 'sincos2d' and model.hidden_size % 4:
+  if config.posemb == 'sincos2d' and what.width % 4:
     raise errors.UserError(
       f"config.posemb is 'sincos2d', which needs a config.model.hidden_size that 4"
-      f' divides, not {model.hidden_size}.'
+      f' divides, not {what.width}.'
     )
-  if 'tokens_mlp_dim' in model:
-    for size in _MIXER_SIZES:
-      choices.check_range(f'{name}.{size}', model[size], 1)
-  else:
-    _validate_vit(name, model)
-    if model.transformer is None:
-      _refuse_set(config, _NOT_OF_RESNETS, 'models without a transformer')
+  _VALIDATE_SIZES[spec.family(tower)](name, tower)
+  if spec.encoder(model) is None:
+    _refuse_set(config, _NOT_OF_RESNETS, 'models without a transformer')
   crop = config.pp.crop
   if crop is None:
     return
   size = (crop, crop) if isinstance(crop, int) else tuple(crop)
-  if 0 in models.patch_grid(size, patch, model.get('resnet')):
+  if 0 in what.grid(size):
     raise errors.UserError(
       f'config.pp.crop is {crop!r}, must hold a patch of {patch[0]}x{patch[1]}'
       f' ({name}.patches.size).'
@@ -246,6 +241,11 @@ def _refuse_set(
       )
 
 
+def _validate_mixer(prefix: str, model: ml_collections.ConfigDict) -> None:
+  for size in _MIXER_SIZES:
+    choices.check_range(f'{prefix}.{size}', model[size], 1)
+
+
 def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
   choices.check_range(f'{prefix}.hidden_size', model.hidden_size, 1)
   pooled = ('token', 'gap', 'token_gap') if model.transformer else ('gap',)
@@ -269,3 +269,6 @@ def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
       f'{prefix}.transformer.num_heads is {model.transformer.num_heads},'
       f' must divide {prefix}.hidden_size, {model.hidden_size}.'
     )
+
+
+_VALIDATE_SIZES = {'vit': _validate_vit, 'mixer': _validate_mixer}

@@ -4,7 +4,7 @@ import dataclasses
 
 import ml_collections
 
-from vit_jax.configs import models
+from vit_jax.configs import spec
 from vit_jax.data import captions
 from vit_jax.data import pipeline
 from vit_jax.data import sources
@@ -34,7 +34,7 @@ def open_splits(config: ml_collections.ConfigDict) -> Splits:
   Raises:
     errors.UserError: if the data set is not there or does not fit a setting.
   """
-  split = _pairs if models.has_texts(config.model) else _images
+  split = _pairs if spec.has_texts(config.model) else _images
   return Splits(
     train=split(config, config.pp.train, train=True),
     test=split(config, config.pp.test, train=False),

@@ -28,6 +28,7 @@ import ml_collections
 import numpy as np
 
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.models import blocks
 from vit_jax.models.lit import LitModel
 from vit_jax.models.lit import similarities
@@ -79,15 +80,12 @@ def from_config(
     model_config: as in `configs.models`; its fields tell the family.
     **kwargs: further arguments of the module.
   """
-  if model_configs.has_texts(model_config):
-    family = LitModel
-  elif 'tokens_mlp_dim' in model_config:
-    family = MlpMixer
-  else:
-    family = VisionTransformer
   # Frozen, because modules are hashed.
   config = ml_collections.FrozenConfigDict({**model_config})
-  return family(**{**config, **kwargs})
+  return _FAMILIES[spec.family(model_config)](**{**config, **kwargs})
+
+
+_FAMILIES = {'vit': VisionTransformer, 'mixer': MlpMixer, 'lit': LitModel}
 
 
 def example_inputs(
@@ -95,7 +93,7 @@ def example_inputs(
 ) -> dict[str, jax.Array]:
   """Returns arguments to call a model with: one black image, one text."""
   images = jnp.zeros((1, *image_shape), jnp.float32)
-  if isinstance(model, LitModel):
+  if spec.of_module(model).has_texts:
     tokens = jnp.zeros((1, model.pp['max_len']), jnp.int32)
     return {'images': images, 'tokens': tokens}
   return {'inputs': images}

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
+from vit_jax.configs import spec
 from vit_jax.runtime import sharding
 
 Tokens = Float[Array, 'B L D']
@@ -31,8 +32,7 @@ REMAT_POLICIES = {
   'dots_with_no_batch_dims_saveable': _save('dense'),
 }
 
-_UNROLLED = re.compile(r'(encoderblock|MixerBlock)_(\d+)')
-_SCANNED = ('encoderblock', 'MixerBlock')
+_UNROLLED = re.compile(rf'({"|".join(spec.BLOCKS)})_(\d+)')
 
 
 def apply_blocks(
@@ -139,7 +139,7 @@ def official_names(name: str, x: Any) -> list[str]:
   """
   parts = name.split('/')
   for i, part in enumerate(parts):
-    if part in _SCANNED:
+    if part in spec.BLOCKS:
       return [
         '/'.join([*parts[:i], f'{part}_{block}', *parts[i + 1 :]])
         for block in range(x.shape[0])
@@ -156,7 +156,7 @@ def depth_axes(tree: Any) -> Any:
 
   def axis(path: tuple[Any, ...], _: Any) -> int | None:
     name = jax.tree_util.keystr(path, simple=True, separator='/')
-    return 0 if set(_SCANNED) & set(name.split('/')) else None
+    return 0 if set(spec.BLOCKS) & set(name.split('/')) else None
 
   return jax.tree_util.tree_map_with_path(axis, tree)
 
@@ -171,7 +171,7 @@ def unstack(params: Mapping[str, Any]) -> dict[str, Any]:
   """Returns parameters with a tree for each block; undoes `stack`."""
   unstacked = {}
   for name, value in params.items():
-    if name in _SCANNED:
+    if name in spec.BLOCKS:
       depth = len(jax.tree.leaves(value)[0])
       for i in range(depth):
         unstacked[f'{name}_{i}'] = jax.tree.map(lambda x, i=i: x[i], value)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 import re
 from typing import Any
 
-import flax.linen as nn
 import flax.traverse_util
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vit_jax.configs import spec
 from vit_jax.models.mixer import MlpMixer
 from vit_jax.models.vit import VisionTransformer
 from vit_jax.runtime import errors
@@ -17,18 +17,6 @@ POOLINGS = ('cls', 'gap', 'tokens')
 
 Model = VisionTransformer | MlpMixer
 Function = Callable[[Any, Float[Array, 'B H W C']], Float[Array, 'B ...']]
-
-
-def depth(module: Model) -> int:
-  """Returns how many blocks a model has."""
-  if isinstance(module, MlpMixer):
-    return module.num_blocks
-  return module.transformer['num_layers'] if module.transformer else 0
-
-
-def has_class_token(module: Model) -> bool:
-  """Whether the first token is the class token."""
-  return getattr(module, 'classifier', '').startswith('token')
 
 
 def features(
@@ -45,13 +33,14 @@ def features(
   Raises:
     errors.UserError: if the model has no such layer or token.
   """
-  name, pooling = _layer_name(module, layer), pooling or _pooling(module)
+  what = spec.of_module(module)
+  name = _layer_name(what, layer)
+  pooling = pooling or ('cls' if what.pooling == 'token' else 'gap')
   if pooling not in POOLINGS:
     raise errors.UserError(
       f'The pooling is {pooling!r}, must be one of {", ".join(POOLINGS)}.'
     )
-  first_patch = int(has_class_token(module))
-  if pooling == 'cls' and not first_patch:
+  if pooling == 'cls' and not what.num_prefix_tokens:
     raise errors.UserError('The model has no class token. Use the pooling gap.')
   module = module.clone(num_classes=None)
 
@@ -70,31 +59,20 @@ def features(
     ]
     if pooling == 'cls':
       return x[:, 0]
-    return jnp.mean(x[:, first_patch:], axis=1) if pooling == 'gap' else x
+    patches = x[:, what.num_prefix_tokens :]
+    return jnp.mean(patches, axis=1) if pooling == 'gap' else x
 
   return apply
 
 
-def _layer_name(module: Model, layer: int | None) -> str:
-  layers = depth(module)
-  if layer is None and getattr(module, 'fc_norm', False):
-    layer = layers  # Its last LayerNorm comes after the pooling.
-  if not layers or (layer is not None and not 0 < layer <= layers):
+def _layer_name(what: spec.ModelSpec, layer: int | None) -> str:
+  if layer is None and not what.last_norm:
+    layer = what.depth
+  if not what.depth or (layer is not None and not 0 < layer <= what.depth):
     raise errors.UserError(
-      f'The layer is {layer}; the model has {layers}, of which 1 is the first.'
+      f'The layer is {layer}; the model has {what.depth}, numbered from 1.'
     )
-  if isinstance(module, MlpMixer):
-    return f'MixerBlock_{layer - 1}' if layer else 'pre_head_layer_norm'
-  return f'encoderblock_{layer - 1}' if layer else 'encoder_norm'
-
-
-def _pooling(module: Model) -> str:
-  return 'cls' if getattr(module, 'classifier', '') == 'token' else 'gap'
-
-
-def has_attention(module: nn.Module) -> bool:
-  """Whether there is any: not in a Mixer, nor in a ResNet alone."""
-  return isinstance(module, VisionTransformer) and depth(module) > 0
+  return f'{what.block}_{layer - 1}' if layer else what.last_norm
 
 
 def attention(
@@ -112,7 +90,8 @@ def attention(
   Raises:
     errors.UserError: if the model has no attention.
   """
-  if not has_attention(module):
+  what = spec.of_module(module)
+  if not what.num_heads:
     raise errors.UserError(
       'The model has no attention: it is a Mixer, or a ResNet alone.'
     )
@@ -122,11 +101,11 @@ def attention(
       {'params': params}, images, train=False, mutable='intermediates'
     )
     by_layer = {
-      int(re.search(r'encoderblock_(\d+)', path)[1]): values[0]
+      int(re.search(rf'{what.block}_(\d+)', path)[1]): values[0]
       for path, values in _flat(state)
       if path.endswith('attention_weights')
     }
-    weights = [of_layer(by_layer[i]) for i in range(depth(module))]
+    weights = [of_layer(by_layer[i]) for i in range(what.depth)]
     return jnp.stack(weights, axis=1)
 
   return apply

@@ -9,6 +9,7 @@ from jax.extend import core
 import jax.numpy as jnp
 
 from vit_jax import models
+from vit_jax.configs import spec
 
 # By the start of `jax.Device.device_kind`, longer names first: dense bfloat16
 # FLOP/s of one device, from the vendors' data sheets, and GiB of memory. That is
@@ -75,7 +76,7 @@ def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
   Only one of a locked image tower.
   """
   flops = 3 * forward_flops(model, image_shape)
-  if isinstance(model, models.LitModel):
+  if spec.of_module(model).has_texts:
     images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     flops -= 2 * _forward_flops(model, image_shape, {'images': images})
   return flops

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.models import blocks
 from vit_jax.models import resnet as resnet_lib
 from vit_jax.models.layers import Dense
@@ -241,7 +242,7 @@ class VisionTransformer(nn.Module):
     return x
 
   def _encode(self, x: Tokens, train: bool) -> Float[Array, 'B T D']:
-    if self.classifier.startswith('token'):
+    if spec.of_module(self).num_prefix_tokens:
       cls = self.param('cls', nn.initializers.zeros, (1, 1, x.shape[-1]))
       cls = jnp.tile(cls.astype(x.dtype), (x.shape[0], 1, 1))
       x = jnp.concatenate([cls, x], axis=1)
@@ -269,14 +270,15 @@ class VisionTransformer(nn.Module):
       raise ValueError(
         f'classifier is {self.classifier!r}, must be one of {CLASSIFIERS}.'
       )
-    if self.transformer is None and self.classifier.startswith('token'):
+    what = spec.of_module(self)
+    if self.transformer is None and what.num_prefix_tokens:
       raise ValueError(
         f"classifier is {self.classifier!r}, must be 'gap' or 'unpooled'"
         f' without a transformer, which adds the class token.'
       )
-    size = tuple(self.patches['size'])
-    if 0 in model_configs.patch_grid(image_size, size, self.resnet):
+    if 0 in what.grid(image_size):
+      height, width = what.patch_size
       raise ValueError(
         f'Images of {image_size[0]}x{image_size[1]} pixels hold no patch of'
-        f' {size[0]}x{size[1]}. Try larger images or smaller patches.'
+        f' {height}x{width}. Try larger images or smaller patches.'
       )

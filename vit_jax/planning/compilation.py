@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.data import dataset
 from vit_jax.data import pipeline
@@ -66,7 +66,7 @@ def open_data(
   """
 
   def decoded(split, train):
-    if model_configs.has_texts(config.model):
+    if spec.has_texts(config.model):
       source = stand_in.StandIn(0)
     else:
       source = stand_in.stand_in(
@@ -96,7 +96,7 @@ def batch(
   if data.preprocess.on_device:
     size = data.train.source.image_shape[:2]
   image = (config.batch, *size, data.train.num_channels)
-  if model_configs.has_texts(config.model):
+  if spec.has_texts(config.model):
     target = {'tokens': (config.batch, config.model.pp.max_len)}
   else:
     target = {'label': (config.batch,)}

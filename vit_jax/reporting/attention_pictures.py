@@ -14,12 +14,12 @@ from vit_jax import predictor as predictor_lib
 from vit_jax.evaluation import attention_maps
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
+from vit_jax.weights import record as weights_lib
 
 Picture = Float[np.ndarray, 'h w 3']
 
 _MIN_SIDE = 384  # Smaller images are drawn larger.
 _LONGEST_STEM = 200  # Bytes: file systems allow 255, with what comes after it.
-_FIRST_KERNELS = ('embedding', 'conv_root')
 
 
 def draw(
@@ -123,12 +123,11 @@ def _draw_model(
     distances, x='Layer', y='Mean attention distance (pixels)'
   )
   plot.save(figure, paths[0])
-  posemb = params['Transformer'].get('posembed_input')
-  if posemb:
+  if name := predictor.weights.spec.position_embeddings:
     paths.append(folder / 'positions.png')
     figure = plot.mosaic(
       attention_maps.position_similarities(
-        posemb['pos_embedding'], predictor.grid
+        weights_lib.flatten(params)[name], predictor.grid
       ),
       x='Column of the patch',
       y='Row of the patch',
@@ -136,9 +135,9 @@ def _draw_model(
       bar='Cosine',
     )
     plot.save(figure, paths[-1])
-  first = next(params[name] for name in _FIRST_KERNELS if name in params)
   paths.append(folder / 'filters.png')
-  plot.save(_filters(np.asarray(first['kernel'])), paths[-1])
+  kernel = np.asarray(weights_lib.first_kernel(params))
+  plot.save(_filters(kernel), paths[-1])
   return paths
 
 

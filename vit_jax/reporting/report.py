@@ -27,7 +27,6 @@ from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.evaluation import predictions
 from vit_jax.evaluation import scores
-from vit_jax.models import capture
 from vit_jax.models import flops
 from vit_jax.reporting import attention_pictures
 from vit_jax.reporting import curves
@@ -222,7 +221,7 @@ def _pictures(
     attention_pictures.as_picture(x) for _, x in predictor.prepared(subset)
   ]
   maps = [None] * len(images)
-  if capture.has_attention(predictor.weights.module()):
+  if predictor.weights.spec.num_heads:
     maps = predictor.rollout(subset)
   return [
     {

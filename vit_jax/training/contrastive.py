@@ -19,8 +19,8 @@ import numpy as np
 
 from vit_jax import models
 from vit_jax.configs import arguments
-from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
+from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.data import captions
 from vit_jax.data import dataset
@@ -126,15 +126,12 @@ def _data(
 def _pretrained_params(
   config, model, shapes, image_shape, weights
 ) -> dict[str, Any]:
-  image = config.model.image
   return lit.initial_params(
     model,
     weights,
     shapes,
     path=config.pretrained,
-    grid=model_configs.patch_grid(
-      image_shape[:2], tuple(image.patches.size), image.get('resnet')
-    ),
+    grid=spec.of(config.model).grid(image_shape[:2]),
     seed=config.seed,
   )
 

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from vit_jax.configs import choices
+from vit_jax.configs import spec
 from vit_jax.models import blocks
 from vit_jax.runtime import errors
 
@@ -21,7 +22,7 @@ DECAY_TYPES = choices.CHOICES['decay_type']
 OPTIMIZERS = choices.CHOICES['optimizer']
 
 # Blocks of ViTs, hybrids and Mixers: each has one row of them.
-_BLOCK = re.compile(r'(?:Transformer/encoderblock|MixerBlock)_(\d+)/')
+_BLOCK = re.compile(rf'(?:Transformer/)?(?:{"|".join(spec.BLOCKS)})_(\d+)/')
 _AFTER = re.compile(
   r'(Transformer/encoder_norm|fc_norm|pre_head_layer_norm|pre_logits|head)/'
 )

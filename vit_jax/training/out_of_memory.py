@@ -6,7 +6,7 @@ import contextlib
 import jax
 import ml_collections
 
-from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 
@@ -63,7 +63,7 @@ def smaller(
   parts, found = axes['data'] * axes['fsdp'], []
   if config.dtype == 'float32' and platform != 'cpu':
     found.append('dtype=bfloat16')
-  if not model_configs.has_texts(config.model):  # They have neither.
+  if not spec.has_texts(config.model):  # They have neither.
     images = config.batch // parts
     steps = range(config.accum_steps + 1, images + 1)
     if more := [n for n in steps if images % n == 0]:

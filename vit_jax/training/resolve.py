@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import math
 from typing import Any
 
 from absl import logging
@@ -11,8 +10,8 @@ import ml_collections
 
 from vit_jax import checkpoint
 from vit_jax.configs import durations
-from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
+from vit_jax.configs import spec
 from vit_jax.configs import validate
 from vit_jax.data import dataset
 from vit_jax.models import attention_choice
@@ -90,19 +89,16 @@ def _attention(
   before: str | None,
 ) -> str:
   """Returns config.attention, with 'auto' decided, once for all of a run."""
-  model = config.model.get('image', config.model)
-  if not model.get('transformer'):
+  model = spec.of(config.model)
+  if not model.num_heads:
     return config.attention
-  grid = model_configs.patch_grid(
-    resolved.image_size(config), tuple(model.patches.size), model.get('resnet')
-  )
   devices = mesh.shape['data'] * mesh.shape['fsdp']
   return attention_choice.choose(
     config.attention,
     batch=config.batch // config.accum_steps // devices,
-    tokens=math.prod(grid) + model.classifier.startswith('token'),
-    width=model.hidden_size,
-    num_heads=model.transformer.num_heads,
+    tokens=model.num_tokens(resolved.image_size(config)),
+    width=model.width,
+    num_heads=model.num_heads,
     dtype=config.dtype,
     heads_are_split=mesh.shape['model'] > 1,
     before=before,
@@ -120,13 +116,12 @@ def what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
   if weights.model is None:
     return known
   model = copy.deepcopy(dict(weights.model))
-  tower = model.get('image', model)
-  encoder = tower.get('transformer') or tower
+  tower, encoder = spec.image_tower(model), spec.encoder(model) or {}
   for name in ('layer_norm_epsilon', 'exact_gelu'):
     if name in encoder:
       known[name] = encoder.pop(name)
   tower.pop('dtype', None)  # config.dtype says.
-  if tower.get('representation_size'):
+  if spec.of(model).representation_size:
     # As for released names: the official code drops the layer to fine-tune.
     tower['representation_size'] = None
   return {**known, 'model': model}

@@ -12,7 +12,7 @@ import optax
 
 from vit_jax import models
 from vit_jax.configs import durations
-from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.data import sources
 from vit_jax.models import flops
 from vit_jax.runtime import environment
@@ -39,7 +39,7 @@ def check(
       f'config.profile_steps is {config.profile_steps}: a trace needs a folder,'
       f' the workdir is {workdir}.'
     )
-  if not model_configs.has_texts(config.model):
+  if not spec.has_texts(config.model):
     sources.require_folder(config.dataset)  # Before weights are downloaded.
 
 

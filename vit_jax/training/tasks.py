@@ -3,7 +3,7 @@
 import jax
 import ml_collections
 
-from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.data import dataset
 from vit_jax.training import classification
@@ -26,6 +26,6 @@ def make(
     data: None makes it of `splits`.
     splits: the data set; None opens it.
   """
-  has_texts = model_configs.has_texts(config.model)
+  has_texts = spec.has_texts(config.model)
   kind = contrastive if has_texts else classification
   return kind.make_task(config, mesh, data, splits=splits)

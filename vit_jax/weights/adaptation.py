@@ -13,17 +13,13 @@ import scipy.ndimage
 
 from vit_jax import models
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.data import preprocessing as preprocessing_lib
 from vit_jax.models import flops
 from vit_jax.runtime import errors
-from vit_jax.weights import infer
 from vit_jax.weights import record as weights_lib
 
 Params = dict[str, Any]
-
-_FIRST_KERNELS = ('conv_root/kernel', 'embedding/kernel', 'stem/kernel')
-POSEMB = 'Transformer/posembed_input/pos_embedding'
-_MIXING = 'MixerBlock_0/token_mixing/Dense_0/kernel'
 
 
 def adapt(
@@ -61,28 +57,30 @@ def adapt(
     errors.UserError: if the weights are of another variant.
   """
   params = dict(weights.params)
-  if model_config.get('representation_size') is None:
+  what = spec.of(model_config)
+  if not what.representation_size:
     params.pop('pre_logits', None)
   params.pop('head', None)
   if 'head' in init_params:
     params['head'] = dict(init_params['head'])
   flat, want = weights_lib.flatten(params), weights_lib.flatten(init_params)
 
-  name = next((n for n in _FIRST_KERNELS if n in flat and n in want), None)
-  if name and flat[name].shape[-1] == want[name].shape[-1]:
+  name = what.first_kernel
+  if name in flat and flat[name].shape[-1] == want[name].shape[-1]:
     flat[name] = adapt_kernel(
       flat[name], want[name].shape, path, adapt_channels, adapt_patches
     )
-  if POSEMB in flat and POSEMB in want and flat[POSEMB].ndim == 3:
+  name = what.position_embeddings
+  if name in flat and flat[name].ndim == 3:
     _resize_posemb(
       flat,
-      want[POSEMB].shape[1],
+      want[name].shape[1],
       model_config,
       grid=grid,
       old_grid=_pretrained_grid(weights) or pretrained_grid,
     )
-  if _MIXING in flat and _MIXING in want:
-    _check_mixer(flat[_MIXING].shape[0], want[_MIXING].shape[0], path)
+  if (name := what.token_mixing) in flat:
+    _check_mixer(flat[name].shape[0], want[name].shape[0], path)
   model = str(model_config['model_name'])
   weights_lib.check_fit(flat, want, path, model)
   flat = {k: np.asarray(v, want[k].dtype) for k, v in flat.items()}
@@ -102,16 +100,16 @@ def at_size(
   Raises:
     errors.UserError: if they cannot be made fit, as those of a Mixer.
   """
-  if weights.model is None or model_configs.has_texts(weights.model):
+  if weights.model is None or spec.has_texts(weights.model):
     return weights  # What is refused elsewhere.
   resized = dataclasses.replace(
     weights, preprocessing=_preprocessing_at(weights.preprocessing, size)
   )
-  grid = weights_lib.grid(resized)
-  flat = weights_lib.flatten(weights.params)
-  if POSEMB in flat:
-    num_tokens = grid[0] * grid[1] + _num_prefix(weights.model)
-    fits = flat[POSEMB].shape[1] == num_tokens
+  what, flat = spec.of(weights.model), weights_lib.flatten(weights.params)
+  grid = what.grid(size)
+  if (name := what.position_embeddings) in flat:
+    num_tokens = what.num_tokens(size)
+    fits = flat[name].shape[1] == num_tokens
     _resize_posemb(
       flat,
       num_tokens,
@@ -120,17 +118,11 @@ def at_size(
       # Where the size was not known, it is what was given, if that fits.
       old_grid=_pretrained_grid(weights) or (grid if fits else None),
     )
-  elif _MIXING in flat:  # It pads images to whole patches.
-    patches = zip(size, weights.model['patches']['size'], strict=True)
-    wanted = math.prod(-(-n // patch) for n, patch in patches)
-    _check_mixer(flat[_MIXING].shape[0], wanted, path)
+  elif (name := what.token_mixing) in flat:
+    _check_mixer(flat[name].shape[0], what.num_tokens(size), path)
   resized = dataclasses.replace(resized, params=weights_lib.unflatten(flat))
   weights_lib.check(resized, path)
   return resized
-
-
-def _num_prefix(model: model_configs.ModelConfig) -> int:
-  return int(model.get('classifier', '').startswith('token'))
 
 
 def _resize_posemb(
@@ -142,8 +134,9 @@ def _resize_posemb(
   old_grid: tuple[int, int] | None,
 ) -> None:
   """Resizes the position embeddings in `flat`, and logs what that costs."""
-  prefix, posemb = _num_prefix(model), flat[POSEMB]
-  flat[POSEMB] = interpolate_posembed(
+  what = spec.of(model)
+  prefix, posemb = what.num_prefix_tokens, flat[what.position_embeddings]
+  flat[what.position_embeddings] = interpolate_posembed(
     posemb, num_tokens, bool(prefix), grid=grid, old_grid=old_grid
   )
   old = _grid(posemb.shape[1] - prefix, old_grid, 'The checkpoint')
@@ -154,7 +147,7 @@ def _resize_posemb(
   channels = weights_lib.num_channels(weights_lib.unflatten(flat))
   cost = flops.forward_flops(
     models.from_config(model, num_classes=None),
-    (*infer.image_size(model, new), channels),
+    (*what.image_size(new), channels),
   )
   logging.info(
     'Position embeddings %dx%d -> %dx%d, %s tokens, about %.3g GFLOP an image.',

@@ -5,7 +5,7 @@ import math
 import re
 from typing import Any
 
-from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.data import preprocessing as preprocessing_lib
 from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib
@@ -146,15 +146,4 @@ def _image_size(
   side = math.isqrt(patches or 0)
   if not patches or side**2 != patches:
     return None
-  return image_size(model, (side, side))
-
-
-def image_size(
-  model: Mapping[str, Any], grid: tuple[int, int]
-) -> tuple[int, int]:
-  """Returns (height, width) of the image that has a grid of patches."""
-  height, width = model['patches']['size']
-  if model.get('resnet'):
-    reduction = 2 ** model_configs.num_halvings(model['resnet'])
-    height, width = height * reduction, width * reduction
-  return grid[0] * height, grid[1] * width
+  return spec.of(model).image_size((side, side))

@@ -9,7 +9,7 @@ import ml_collections
 import numpy as np
 
 from vit_jax import models
-from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.models import blocks
 from vit_jax.models import positions
 from vit_jax.runtime import errors
@@ -54,20 +54,17 @@ def _fix_positions(
 
   Learned ones of a file are not replaced: it would give wrong features.
   """
+  what = spec.of(config.model)
+  prefix = what.num_prefix_tokens
   if weights is not None:
-    have = weights_lib.flatten(weights.params)[adaptation.POSEMB]
-    if not positions.are_sincos2d(have[0, int('cls' in weights.params) :]):
+    have = weights_lib.flatten(weights.params)[what.position_embeddings]
+    if not positions.are_sincos2d(have[0, prefix:]):
       raise errors.UserError(
         f"config.posemb is 'sincos2d', but {config.pretrained} has learned"
         f" position embeddings, which fixed ones cannot replace. Set 'learn'."
       )
-  grid = model_configs.patch_grid(
-    image_shape[:2],
-    tuple(config.model.patches.size),
-    config.model.get('resnet'),
-  )
-  embeddings = positions.sincos2d(grid, config.model.hidden_size)
-  tokens = ((int('cls' in params), 0), (0, 0))
+  embeddings = positions.sincos2d(what.grid(image_shape[:2]), what.width)
+  tokens = ((prefix, 0), (0, 0))
   params['Transformer']['posembed_input'] = {
     'pos_embedding': jnp.asarray(np.pad(embeddings, tokens)[None])
   }
@@ -85,17 +82,12 @@ def _pretrained_params(
       shapes['head']['bias'].shape, config.head_bias_init, np.float32
     ),
   }
-  grid = model_configs.patch_grid(
-    image_shape[:2],
-    tuple(config.model.patches.size),
-    config.model.get('resnet'),
-  )
   return adaptation.adapt(
     weights,
     {**shapes, 'head': head},
     config.model,
     path=config.pretrained,
-    grid=grid,
+    grid=spec.of(config.model).grid(image_shape[:2]),
     adapt_channels=config.adapt_channels,
     adapt_patches=config.adapt_patches,
   )

@@ -11,6 +11,7 @@ import numpy as np
 from vit_jax import checkpoint
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
+from vit_jax.configs import spec
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
@@ -21,7 +22,7 @@ from vit_jax.weights import released
 def full_name(model: str) -> str | None:
   """Returns `LiT-B16B` for itself or `lit_b16b`; None if there is no such."""
   for name, config in model_configs.MODEL_CONFIGS.items():
-    if model_configs.has_texts(config) and model in (
+    if spec.has_texts(config) and model in (
       name,
       model_configs.short_name(name),
     ):

@@ -12,6 +12,7 @@ import numpy as np
 
 from vit_jax import models
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.data import preprocessing as preprocessing_lib
 from vit_jax.runtime import errors
 
@@ -48,23 +49,30 @@ class Weights:
     """[H, W, C] of the input; None where nothing tells."""
     return self.preprocessing.image_shape
 
+  @property
+  def spec(self) -> spec.ModelSpec:
+    """What the model is; raises what `module` does."""
+    return spec.of(self._known_model())
+
   def module(self) -> nn.Module:
     """Returns the model, without parameters.
 
     Raises:
       errors.UserError: if the weights do not tell which it is.
     """
+    model = self._known_model()
+    if spec.has_texts(model):  # Its classes are what texts say.
+      return models.from_config(model)
+    return models.from_config(model, num_classes=len(self.class_names) or None)
+
+  def _known_model(self) -> Mapping[str, Any]:
     if self.model is None:
       raise errors.UserError(
         'These weights do not tell which model they are of: their arrays are'
         f' {", ".join(sorted(flatten(self.params))[:3])}, ... To fine-tune them,'
         ' set config.model.'
       )
-    if model_configs.has_texts(self.model):  # Its classes are what texts say.
-      return models.from_config(self.model)
-    return models.from_config(
-      self.model, num_classes=len(self.class_names) or None
-    )
+    return self.model
 
 
 _VOCABULARIES = {  # By the name of the tokeniser.
@@ -103,7 +111,7 @@ def has_zero_head(params: Params) -> bool:
 
 def check_vision(weights: Weights) -> None:
   """Raises `errors.UserError` unless the weights are of images of a size."""
-  if model_configs.has_texts(weights.model):
+  if spec.has_texts(weights.model):
     raise errors.UserError(
       'These weights compare images with texts: use'
       ' vit-jax zero_shot --labels=...'
@@ -134,11 +142,8 @@ def check_can_predict(weights: Weights) -> None:
 
 def first_kernel(params: Params) -> Any | None:
   """Returns the kernel that sees the image; None if there is none."""
-  tower = params.get('img', params)  # Of images, where there is one of texts.
-  for name in ('conv_root', 'embedding', 'stem'):
-    if name in tower:
-      return tower[name]['kernel']
-  return None
+  tower = flatten(params.get('img', params))  # The image tower of LiT models.
+  return next((tower[n] for n in spec.FIRST_KERNELS if n in tower), None)
 
 
 def num_channels(params: Params) -> int:
@@ -148,11 +153,7 @@ def num_channels(params: Params) -> int:
 
 def grid(weights: Weights) -> tuple[int, int]:
   """Returns (rows, columns) of the patches of an image; its size is known."""
-  return model_configs.patch_grid(
-    weights.image_shape[:2],
-    tuple(weights.model['patches']['size']),
-    weights.model.get('resnet'),
-  )
+  return weights.spec.grid(weights.image_shape[:2])
 
 
 def describe(weights: Weights) -> str:

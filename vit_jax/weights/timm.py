@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import logging
 
+from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
@@ -153,12 +154,10 @@ def _describe(
     **config.get(OPTIONS, {}),
   }
   classifier = _classifier(params, config, arguments, path)
-  if 'transformer' in model:
-    model['transformer'] |= options
+  spec.encoder(model).update(options)
+  if 'classifier' in model:
     model['classifier'] = classifier
-  else:
-    model |= options
-  if 'resnet' in model:
+  if spec.of(model).stem_units is not None:
     logging.warning(HYBRIDS_DIFFER)
   pretrained = config.get('pretrained_cfg') or config
   size = _image_size(config)

@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import extras
 from vit_jax.weights import huggingface
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import torch_layout
+
+_UNSUPPORTED_FAMILIES = {'mixer': 'MLP-Mixer', 'lit': 'LiT'}
 
 
 def export(
@@ -22,7 +24,7 @@ def export(
     errors.UserError: if transformers has no such model.
   """
   head = bool(weights.class_names)
-  reasons = _unsupported_features(dict(weights.model or {}), head)
+  reasons = _unsupported_features(weights.spec, head)
   if reasons:
     raise errors.UserError(
       f'ViTForImageClassification of transformers has no {", no ".join(reasons)}'
@@ -105,23 +107,21 @@ def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
   }
 
 
-def _unsupported_features(model: dict[str, Any], head: bool) -> list[str]:
-  if 'tokens_mlp_dim' in model:
-    return ['MLP-Mixer']
-  if model_configs.has_texts(model):
-    return ['LiT']
+def _unsupported_features(model: spec.ModelSpec, head: bool) -> list[str]:
+  if model.family in _UNSUPPORTED_FAMILIES:
+    return [_UNSUPPORTED_FAMILIES[model.family]]
   reasons = []
-  if model.get('resnet'):
+  if model.stem_units is not None:
     reasons.append('ResNet stem')
-  if not model.get('transformer'):
+  if not model.depth:
     reasons.append('model without a transformer')
-  elif not model['transformer'].get('add_position_embedding', True):
+  elif not model.position_embeddings:
     reasons.append('model without position embeddings')
-  if model['classifier'] != 'token':
-    reasons.append(f'classifier {model["classifier"]!r}')
-  if model.get('fc_norm'):
+  if model.pooling != 'token':
+    reasons.append(f'classifier {model.pooling!r}')
+  if model.depth and not model.last_norm:
     reasons.append('LayerNorm after the pooling')
-  if head and model.get('representation_size'):
+  if head and model.representation_size:
     reasons.append('tanh layer (pre_logits) before its head')
   return reasons
 

@@ -6,6 +6,7 @@ from typing import Any
 from absl import logging
 
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import extras
 from vit_jax.weights import record as weights_lib
@@ -26,6 +27,9 @@ _HYBRIDS = {
 _MIXERS = {512: ('s', 8), 768: ('b', 12), 1024: ('l', 24)}
 _MIXER_PATCHES = ((16, 16), (32, 32))
 
+# (array names, architecture, model_args, pooling)
+_Exported = tuple[dict[str, str], str, dict[str, Any], str]
+
 
 def export(
   weights: weights_lib.Weights,
@@ -39,14 +43,12 @@ def export(
     errors.UserError: if timm has no such model.
   """
   module, head = weights.module(), bool(weights.class_names)
+  what = weights.spec
   height, width, channels = weights.image_shape
-  if 'tokens_mlp_dim' in weights.model:
-    names = timm_names.mixer_names(module.num_blocks, head)
-    architecture, arguments, pool = _mixer_architecture(module), {}, 'avg'
-    num_features, options = module.hidden_dim, weights.model
-  else:
-    names, architecture, arguments, pool = _export_vit(module, head)
-    num_features, options = module.hidden_size, module.transformer
+  if what.has_texts:
+    raise errors.UserError('timm has no LiT models. Try --to=npz.')
+  names, architecture, arguments, pool = _EXPORTERS[what.family](module, head)
+  options = spec.encoder(weights.model)
   arguments |= {
     'img_size': height if height == width else [height, width],
     'in_chans': channels,
@@ -57,7 +59,7 @@ def export(
   }
   if 'num_heads' in options:
     ours['num_heads'] = options['num_heads']
-  if not ours['exact_gelu'] and 'tokens_mlp_dim' not in weights.model:
+  if not ours['exact_gelu'] and what.family == 'vit':
     arguments['act_layer'] = 'gelu_tanh'
   elif not ours['exact_gelu']:
     logging.warning('The GELU is the tanh approximation here, exact in timm.')
@@ -70,7 +72,7 @@ def export(
   config = {
     'architecture': architecture,
     'num_classes': len(weights.class_names),
-    'num_features': num_features,
+    'num_features': what.width,
     'global_pool': pool,
     timm.OPTIONS: ours,
     'label_names': list(weights.class_names),
@@ -118,6 +120,11 @@ def _crop(weights: weights_lib.Weights) -> dict[str, Any]:
   }
 
 
+def _export_mixer(module: Any, head: bool) -> _Exported:
+  names = timm_names.mixer_names(module.num_blocks, head)
+  return names, _mixer_architecture(module), {}, 'avg'
+
+
 def _mixer_architecture(module: Any) -> str:
   width, patch = module.hidden_dim, tuple(module.patches['size'])
   sizes = (module.num_blocks, module.tokens_mlp_dim, module.channels_mlp_dim)
@@ -130,10 +137,7 @@ def _mixer_architecture(module: Any) -> str:
   return f'mixer_{letter}{patch[0]}_224'
 
 
-def _export_vit(
-  module: Any, head: bool
-) -> tuple[dict[str, str], str, dict[str, Any], str]:
-  """Returns (names, architecture, model_args, pooling)."""
+def _export_vit(module: Any, head: bool) -> _Exported:
   reason = ''
   pool = {'token': 'token', 'gap': 'avg', 'token_gap': 'avg'}.get(
     module.classifier
@@ -203,3 +207,6 @@ def _hybrid_architecture(module: Any, stages: tuple[int, ...]) -> str:
     f' {module.hidden_size} and {ours} mlp dimensions, heads and layers; it has'
     f' the released ones alone.'
   )
+
+
+_EXPORTERS = {'vit': _export_vit, 'mixer': _export_mixer}

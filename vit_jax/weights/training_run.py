@@ -11,8 +11,8 @@ import orbax.checkpoint as ocp
 
 from vit_jax.configs import arguments
 from vit_jax.configs import common
-from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
+from vit_jax.configs import spec
 from vit_jax.data import preprocessing
 from vit_jax.models import blocks
 from vit_jax.runtime import errors
@@ -100,7 +100,7 @@ def _vocabulary(
   workdir: workdir_lib.Workdir, config: ml_collections.ConfigDict
 ) -> str | None:
   """Returns the path of the tokeniser's file of a LiT run, if it is there."""
-  if not model_configs.has_texts(config.model):
+  if not spec.has_texts(config.model):
     return None
   name = weights_lib.vocabulary_name(config.model)
   # Earlier versions kept a copy in the artifact alone.
