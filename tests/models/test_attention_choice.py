@@ -11,6 +11,7 @@ from vit_jax.models import layers
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
+from vit_jax.runtime import workdir
 from vit_jax.training import resolve
 from vit_jax.training import start
 
@@ -99,7 +100,9 @@ def test_a_run_keeps_the_attention_it_began_with(
   config.dtype = 'bfloat16'
   mesh = sharding.make_mesh()
   fill = lambda resumed: (
-    resolve.fill(config, str(tmp_path), mesh, resumed=resumed).config
+    resolve.fill(
+      config, workdir.Workdir(tmp_path), mesh, resumed=resumed
+    ).config
   )
   first = fill(resumed=False)
   assert first.attention == 'cudnn'
