@@ -9,7 +9,6 @@ import pathlib
 import re
 from typing import Any
 
-from vit_jax.configs import choices
 from vit_jax.configs import common
 from vit_jax.configs import images
 
@@ -27,11 +26,14 @@ except steps that are set on the command line. An epoch is the images that are t
 `pp.shots` and `pp.balance_classes`.
 """
 
+_QUOTED = r"(?<![\w`])'([^' ]*)'(?!\w)"
+
 _SECTIONS = {
-  'get_config': 'The run',
+  '_declare': 'The run',
   '_add_model': 'Model and weights',
   '_add_data': 'Data',
   '_add_training': 'Training',
+  '_add_optimizer': 'Optimizer',
   '_add_contrastive': 'Images and texts',
   '_add_events': 'Metrics and checkpoints',
 }
@@ -43,8 +45,9 @@ def page() -> str:
   for function, title in _SECTIONS.items():
     rows = _declared(inspect.getsource(getattr(common, function)), 'config')
     parts.append(_table(title, rows, config, ''))
-  rows = _declared(inspect.getsource(images.get_config), 'pp')
-  parts.append(_table('Images', rows, config.pp, 'pp.'))
+  groups = images.declare, images._add_pixels, images._add_augmentation
+  source = '\n'.join(map(inspect.getsource, groups))
+  parts.append(_table('Images', _declared(source, 'pp'), config.pp, 'pp.'))
   return '\n'.join(parts)
 
 
@@ -78,8 +81,8 @@ def _declared(source: str, name: str) -> list[tuple[list[str], str]]:
 def _table(title: str, rows: Any, config: Any, prefix: str) -> str:
   lines = [
     f'## {title}\n',
-    '| setting | default | meaning |',
-    '| --- | --- | --- |',
+    '| setting | default | values | meaning |',
+    '| --- | --- | --- | --- |',
   ]
   for settings, comment in rows:
     names = ', '.join(f'`{prefix}{name}`' for name in settings)
@@ -89,15 +92,22 @@ def _table(title: str, rows: Any, config: Any, prefix: str) -> str:
     elif settings == ['mesh']:
       values = [dict(values[0])]
     defaults = ', '.join(f'`{value!r}`' for value in values)
-    (allowed,) = {choices.CHOICES.get(name, ()) for name in settings}
-    missing = [value for value in allowed if repr(value) not in comment]
-    if missing:
-      comment += f' One of {", ".join(f"`{v!r}`" for v in allowed)}.'
-    comment = re.sub(r"(?<!\w)'([^' ]*)'(?!\w)", r"`'\1'`", comment)
-    lines.append(
-      f'| {names} | {defaults} | {comment.replace("|", chr(92) + "|")} |'
-    )
+    ranges = [_values(prefix + name, config[name]) for name in settings]
+    allowed = '; '.join(filter(None, dict.fromkeys(ranges)))
+    texts = [re.sub(_QUOTED, r"`'\1'`", text) for text in (allowed, comment)]
+    cells = ' | '.join(text.replace('|', chr(92) + '|') for text in texts)
+    lines.append(f'| {names} | {defaults} | {cells} |')
   return '\n'.join(lines) + '\n'
+
+
+def _values(name: str, default: Any) -> str:
+  """Returns the values that a setting may have, '' where any will do."""
+  rule = common.RULES.get(name)
+  if rule and rule.choices:
+    return ', '.join(f'`{choice!r}`' for choice in rule.choices)
+  if rule:
+    return rule.allowed
+  return '`True`, `False`' if isinstance(default, bool) else ''
 
 
 if __name__ == '__main__':

@@ -13,8 +13,9 @@ import numpy as np
 
 from vit_jax import checkpoint
 from vit_jax import models
-from vit_jax.configs import choices
+from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import rules
 from vit_jax.configs import spec
 from vit_jax.models import inference
 from vit_jax.runtime import errors
@@ -107,8 +108,8 @@ def check(config: ml_collections.ConfigDict) -> None:
       "config.trainer is 'inference_time', which has settings of its own: give"
       ' --config=configs/inference_time.py.'
     )
-  choices.check('dtype', config.dtype)
-  choices.check_range('config.initial_steps', config.initial_steps, 0)
+  common.RULES['dtype'].check(config.dtype, 'config.dtype')
+  rules.number(0, low=0).check(config.initial_steps, 'config.initial_steps')
   for name in ('batch', 'num_classes', 'image_size', 'steps'):
     if config[name] < 1:
       raise errors.UserError(

@@ -8,6 +8,7 @@ fails does not stop the others.
 """
 
 from collections.abc import Callable, Mapping
+import re
 import statistics
 from typing import Any
 
@@ -16,7 +17,6 @@ import jax
 import ml_collections
 
 from vit_jax import train as train_lib
-from vit_jax.configs import common
 from vit_jax.configs import spec
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
@@ -35,6 +35,8 @@ Trainer = Callable[[ml_collections.ConfigDict, str], Any]
 Trial = dict[str, Any]
 
 _AT_THE_END = 2**62  # More steps than any run has: the last one is evaluated.
+
+_PERCENT = re.compile(r'(\w+)(?:\[(?:(\d+)%)?:(?:(\d+)%)?\])?')
 
 # Settings that change speed and what is logged, but not what is learned.
 _MAY_CHANGE = (
@@ -163,11 +165,38 @@ def _with(
   return config.lock()
 
 
+def held_out(config: ml_collections.ConfigDict) -> tuple[str, str]:
+  """Returns the splits that a sweep trains trials on and compares them on.
+
+  The splits of `config.sweep`; if both are empty, all but the last tenth of
+  `config.pp.train`, and that tenth.
+
+  Raises:
+    errors.UserError: if one of them is empty, or `config.pp.train` is not one
+      range in percent.
+  """
+  train, holdout = config.sweep.train, config.sweep.holdout
+  if train and holdout:
+    return train, holdout
+  part = _PERCENT.fullmatch(config.pp.train)
+  start, end = (int(part[2] or 0), int(part[3] or 100)) if part else (0, 0)
+  middle = end - max(1, round((end - start) / 10))
+  if train or holdout or not start < middle < end <= 100:
+    raise errors.UserError(
+      f'config.sweep.train is {train!r} and holdout {holdout!r}, and'
+      f' config.pp.train, {config.pp.train!r}, cannot be divided automatically:'
+      f" give both, train='train[:90%]' holdout='train[90%:]'."
+    )
+  tail = f'{end}%' if end < 100 else ''
+  head = f'{start}%' if start else ''
+  return f'{part[1]}[{head}:{middle}%]', f'{part[1]}[{middle}%:{tail}]'
+
+
 def _held_out(
   config: ml_collections.ConfigDict, rate: float
 ) -> ml_collections.ConfigDict:
   trial = _with(config, base_lr=rate).unlock()
-  trial.pp.train, trial.pp.test = common.held_out(config)
+  trial.pp.train, trial.pp.test = held_out(config)
   return trial.lock()
 
 

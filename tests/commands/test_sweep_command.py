@@ -34,10 +34,10 @@ def test_the_last_tenth_of_training_is_held_out_by_default(train_split, want):
   config = common.with_sweep(tiny.get_config('/images'), (0.1,)).unlock()
   config.pp.train = train_split
   if want is None:
-    with pytest.raises(errors.UserError, match=r"give both, --train='train"):
-      common.held_out(config)
+    with pytest.raises(errors.UserError, match=r"give both, train='train"):
+      sweep_lib.held_out(config)
     config.sweep.train, config.sweep.holdout = want = ('a', 'b')
-  assert common.held_out(config) == want
+  assert sweep_lib.held_out(config) == want
 
 
 def read_flags(*args):
@@ -77,7 +77,7 @@ def test_flags_override_the_sweep_of_a_run_file():
   config = read_flags('--config=configs/sweep_cifar10.py', '--seeds=7')
   assert config.sweep.base_lr == (0.001, 0.003, 0.01, 0.03)
   assert config.sweep.seeds == (7,)
-  assert common.held_out(config) == ('train[:98%]', 'train[98%:]')
+  assert sweep_lib.held_out(config) == ('train[:98%]', 'train[98%:]')
 
 
 @pytest.mark.parametrize(

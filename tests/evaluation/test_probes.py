@@ -114,6 +114,6 @@ def test_unknown_evaluators(image_folder, name):
   config = tiny.get_config(str(image_folder))
   config.evaluators = ('knn', name)
   with pytest.raises(
-    errors.UserError, match=rf"config.evaluators has '{name}'"
+    errors.UserError, match=rf"config.evaluators is \('knn', '{name}'\)"
   ):
     validate.validate(config)

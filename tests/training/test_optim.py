@@ -12,6 +12,7 @@ import optax
 import pytest
 
 from vit_jax import models
+from vit_jax.configs import common
 from vit_jax.models import blocks
 from vit_jax.runtime import errors
 from vit_jax.training import optimizers
@@ -28,9 +29,9 @@ def test_learning_rates_equal_the_official_ones(arguments):
 
 
 def test_unknown_names_are_refused():
-  with pytest.raises(ValueError, match="'step', not one of .*'cosine'"):
+  with pytest.raises(ValueError, match="'step', must be one of .*'cosine'"):
     optimizers.create_learning_rate_schedule(10, 0.1, 'step', 0)
-  with pytest.raises(ValueError, match="'adam', not one of .*'adamw'"):
+  with pytest.raises(ValueError, match="'adam', must be one of .*'adamw'"):
     optimizers.create_optimizer(lambda _: 0.1, optimizer='adam')
 
 
@@ -44,7 +45,7 @@ PARAMS = {
 }
 
 
-@pytest.mark.parametrize('optimizer', optimizers.OPTIMIZERS)
+@pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
 @pytest.mark.parametrize('on', ['kernels', 'all'])
 def test_weight_decay_is_masked(optimizer, on):
   tx = optimizers.create_optimizer(
@@ -67,7 +68,7 @@ def test_gradients_are_clipped_by_their_global_norm(clip, norm):
   assert got == pytest.approx(norm, rel=1e-2)
 
 
-@pytest.mark.parametrize('optimizer', optimizers.OPTIMIZERS)
+@pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
 @pytest.mark.parametrize('dtype', ['bfloat16', 'float32'])
 def test_momentum_is_kept_in_optim_dtype(optimizer, dtype):
   tx = optimizers.create_optimizer(

@@ -5,11 +5,11 @@ import json
 from conftest import start
 import pytest
 
-from vit_jax.training import optimizers
+from vit_jax.configs import common
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('optimizer', optimizers.OPTIMIZERS)
+@pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
 def test_every_optimizer_trains_on_every_mesh(optimizer, image_folder):
   process = start('tests.optimizers', str(image_folder), optimizer, devices=8)
   out, err = process.communicate(timeout=1800)

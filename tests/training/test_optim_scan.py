@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+from vit_jax.configs import common
 from vit_jax.models import blocks
 from vit_jax.training import optimizers
 
@@ -60,14 +61,14 @@ def train(scan, depth, schedule, **how):
   return blocks.unstack(params)
 
 
-@pytest.mark.parametrize('optimizer', optimizers.OPTIMIZERS)
-@pytest.mark.parametrize('decay_type', optimizers.DECAY_TYPES)
+@pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
+@pytest.mark.parametrize('decay_type', common.RULES['decay_type'].choices)
 def test_scanned_equals_unrolled(optimizer, decay_type):
   schedule = optimizers.create_learning_rate_schedule(
     STEPS, 0.1, decay_type, 2, cooldown_steps=1
   )
   # One of each kind in turn, so that all occur with some schedule.
-  index = optimizers.DECAY_TYPES.index(decay_type)
+  index = common.RULES['decay_type'].choices.index(decay_type)
   how = {
     'optimizer': optimizer,
     'optim_dtype': ('float32', 'bfloat16')[index % 2],
@@ -84,7 +85,7 @@ def test_scanned_equals_unrolled(optimizer, decay_type):
   jax.tree_util.tree_map_with_path(check, got, want)
 
 
-@pytest.mark.parametrize('optimizer', optimizers.OPTIMIZERS)
+@pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
 def test_a_deeper_model_has_no_longer_program(optimizer):
   def program(depth):
     params = blocks.stack(make_params(depth))

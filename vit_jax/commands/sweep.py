@@ -78,7 +78,7 @@ def read_config() -> ml_collections.ConfigDict:
   }
   config.sweep.update({k: v for k, v in given.items() if v is not None})
   validate.validate(config)
-  common.held_out(config)
+  sweep.held_out(config)
   return config
 
 

@@ -6,7 +6,7 @@ models                sizes of the released models
 spec                  what a model is, told from its config
 registry              released weights: names, addresses, scores (`registry.toml`)
 run_files             run files by path or name
-choices               the values that a setting may have
+rules                 how a setting is declared: its default and its values
 durations             epochs and steps
 resolved              fills settings from defaults and weights
 validate              refuses settings that cannot work

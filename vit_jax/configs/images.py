@@ -1,11 +1,14 @@
 """Settings of images, `config.pp`: how they are read, cut and augmented."""
 
 import difflib
+import math
+import re
+import types
 from typing import Any
 
 import ml_collections
-from ml_collections.config_dict import placeholder
 
+from vit_jax.configs import rules
 from vit_jax.runtime import errors
 
 # By name: RandAugment's (number of operations, magnitude) and mixup's alpha
@@ -22,65 +25,131 @@ AUGREG = {
 
 _MAX_MAGNITUDE = 30
 
+_SPLIT = re.compile(r'\w+(\[[^\[\]]*\])?(\+\w+(\[[^\[\]]*\])?)*')
+_IS_SIZE = 'the size of the input in pixels: an integer or (height, width)'
+_IS_SPLIT = "a split such as 'train[:98%]' or 'train+validation'"
+
+
+def _size(value: Any) -> tuple[int, int] | None:
+  """Returns (height, width), or None of what is no size."""
+  pair = value if isinstance(value, tuple | list) else (value, value)
+  is_size = len(pair) == 2 and all(isinstance(n, int) and n > 0 for n in pair)
+  return tuple(pair) if is_size else None
+
+
+def _is_randaugment(value: Any) -> bool:
+  if not len(value):
+    return True
+  is_pair = len(value) == 2 and isinstance(value[0], int)
+  return is_pair and value[0] > 0 and 0 <= value[1] <= _MAX_MAGNITUDE
+
+
+def _is_jitter(value: Any) -> bool:
+  return not value or (len(value) == 4 and min(value) >= 0 and value[3] <= 0.5)
+
+
+def _is_range(value: Any, high: float = math.inf) -> bool:
+  return len(value) == 2 and 0 < value[0] <= value[1] <= high
+
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns every setting of images, and its default."""
-  pp = ml_collections.ConfigDict()
+  return rules.new_config(declare())
+
+
+def declare() -> types.SimpleNamespace:
+  """Returns every setting of images, with the values that it may have."""
+  pp = types.SimpleNamespace()
   # Splits to train and to evaluate on, in TFDS notation: 'train[:98%]',
   # 'train+validation[:50%]'.
-  pp.train = 'train'
-  pp.test = 'test'
+  pp.train = rules.such('train', _SPLIT.fullmatch, _IS_SPLIT)
+  pp.test = rules.such('test', _SPLIT.fullmatch, _IS_SPLIT)
   # Number of training images of each class. None: all.
-  pp.shots = placeholder(int)
+  pp.shots = rules.number(None, low=1, kind=int)
   # Whether to train on each class as often as on the largest one.
   pp.balance_classes = False
   # Size of the model's input in pixels, an integer or (height, width). None: the
   # size of the pretrained weights.
-  pp.crop = placeholder(object)
+  pp.crop = rules.such(None, _size, _IS_SIZE, kind=object)
   # None: training crops a random area of each image. An integer: training resizes
   # each image to resize x resize and takes a random window of size `crop`.
-  pp.resize = placeholder(int)
+  pp.resize = rules.number(None, low=1, kind=int)
   # Smallest and largest share of the image that a random area takes.
-  pp.crop_area = (0.05, 1.0)
+  pp.crop_area = rules.such(
+    (0.05, 1.0),
+    lambda area: _is_range(area, 1),
+    'two shares of the image with 0 < smallest <= largest <= 1',
+  )
   # Smallest and largest width / height of a random area.
-  pp.crop_ratio = (0.75, 1.33)
+  pp.crop_ratio = rules.such(
+    (0.75, 1.33),
+    _is_range,
+    'two numbers, width / height, with 0 < smallest <= largest',
+  )
   # Pixels that training adds on each side of resized images before it takes a
   # random window, instead of an area. Usually 4 for CIFAR at 32 px.
-  pp.pad = 0
-  # Value of these pixels: 'zeros' or 'reflect'.
-  pp.pad_mode = 'zeros'
+  pp.pad = rules.number(0, low=0)
+  # Value of these pixels.
+  pp.pad_mode = rules.one_of('zeros', 'reflect')
   # None: evaluation resizes whole images to `crop`. An integer: it resizes the
   # shorter side to this and takes the middle. (height, width): it resizes the
   # image to this and takes the middle.
-  pp.resize_test = placeholder(object)
+  pp.resize_test = rules.such(
+    None, _size, 'an integer or (height, width)', kind=object
+  )
+  _add_pixels(pp)
+  _add_augmentation(pp)
+  return pp
+
+
+def _add_pixels(pp: types.SimpleNamespace) -> None:
+  # Mean and standard deviation of pixels in [0, 1], one value or one for each
+  # channel: inputs are (pixel - mean) / std. None: the values of the pretrained
+  # weights; without weights, 0.5.
+  pp.mean = rules.such(
+    None, lambda mean: all(map(math.isfinite, mean)), 'finite', kind=tuple
+  )
+  pp.std = rules.such(
+    None,
+    lambda std: all(value > 0 for value in std),
+    'greater than 0 in all channels',
+    kind=tuple,
+  )
+  # Channels of an image. 1 reads image files as grey. None: 3, or the number that
+  # the data set has.
+  pp.channels = rules.one_of(1, 3, kind=int)
+  # Whether to rotate photographs by their EXIF tag. The official code does not.
+  pp.exif = False
+
+
+def _add_augmentation(pp: types.SimpleNamespace) -> None:
   # Whether to mirror half of the training images.
   pp.flip = True
   # An AugReg preset, 'none' or 'light1' to 'strong2', which sets `randaugment` and
   # `mixup` (arXiv:2106.10270). '': none.
-  pp.augmentation = ''
+  pp.augmentation = rules.one_of('', *AUGREG)
   # RandAugment: (number of operations, magnitude), where 10 is the magnitude of
   # AutoAugment. (): none. None: the value of the preset.
-  pp.randaugment = placeholder(tuple)
+  pp.randaugment = rules.such(
+    None,
+    _is_randaugment,
+    f'(number of operations, magnitude from 0 to {_MAX_MAGNITUDE}), or () for none',
+    kind=tuple,
+  )
   # Colour jitter: (brightness, contrast, saturation, hue), as in torchvision.
   # (): none.
-  pp.color_jitter = ()
+  pp.color_jitter = rules.such(
+    (),
+    _is_jitter,
+    '(brightness, contrast, saturation, hue), all at least 0 and hue at most 0.5,'
+    ' or () for none',
+  )
   # Probability that a rectangle of a training image is replaced by noise.
-  pp.random_erasing = 0.0
+  pp.random_erasing = rules.number(0.0, low=0, high=1)
   # Alpha of mixup. 0: off. None: the value of the preset.
-  pp.mixup = placeholder(float)
+  pp.mixup = rules.number(None, low=0, kind=float)
   # Alpha of CutMix. 0: off. With mixup, one of the two is drawn for each batch.
-  pp.cutmix = 0.0
-  # Mean and standard deviation of pixels in [0, 1], one value or one for each
-  # channel: inputs are (pixel - mean) / std. None: the values of the pretrained
-  # weights; without weights, 0.5.
-  pp.mean = placeholder(tuple)
-  pp.std = placeholder(tuple)
-  # Channels of an image. 1 reads image files as grey. None: 3, or the number that
-  # the data set has.
-  pp.channels = placeholder(int)
-  # Whether to rotate photographs by their EXIF tag. The official code does not.
-  pp.exif = False
-  return pp
+  pp.cutmix = rules.number(0.0, low=0)
 
 
 def complete(pp: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
@@ -116,7 +185,7 @@ def mixes(pp: ml_collections.ConfigDict) -> bool:
 def validate(
   pp: ml_collections.ConfigDict, *, has_weights: bool = False
 ) -> None:
-  """Checks every setting of images.
+  """Checks settings of images that must agree, each of them being possible.
 
   Args:
     pp: the settings.
@@ -124,89 +193,33 @@ def validate(
       depends on it is not checked until then.
 
   Raises:
-    errors.UserError: with the setting, its value, and what it may be.
+    errors.UserError: with the settings and their values.
   """
-  if pp.crop is not None or not has_weights:
-    _validate_sizes(pp)
   _validate_augmentation(pp)
-  if pp.shots is not None and pp.shots < 1:
-    raise errors.UserError(
-      f'config.pp.shots is {pp.shots}, must be at least 1 image of each class.'
-    )
-  if pp.channels not in (None, 1, 3):
-    raise errors.UserError(
-      f'config.pp.channels is {pp.channels}, must be 1 (grey) or 3 (RGB).'
-    )
-  if pp.std is not None and not all(value > 0 for value in pp.std):
-    raise errors.UserError(
-      f'config.pp.std is {pp.std}, must be greater than 0 in all channels.'
-    )
-
-
-def _size(value: Any) -> tuple[int, int] | None:
-  """Returns (height, width), or None of what is no size."""
-  pair = value if isinstance(value, tuple | list) else (value, value)
-  is_size = len(pair) == 2 and all(isinstance(n, int) and n > 0 for n in pair)
-  return tuple(pair) if is_size else None
-
-
-def _validate_sizes(pp: ml_collections.ConfigDict) -> None:
+  if pp.crop is None and has_weights:
+    return
   crop = _size(pp.crop)
   if not crop:
-    raise errors.UserError(
-      f'config.pp.crop is {pp.crop!r}, must be the size of the input in pixels:'
-      f' an integer or (height, width).'
-    )
+    raise errors.UserError(f'config.pp.crop is {pp.crop}, must be {_IS_SIZE}.')
   if pp.resize is not None and pp.resize < max(crop):
     raise errors.UserError(
       f'config.pp.resize is {pp.resize}, must be at least config.pp.crop,'
       f' {pp.crop}.'
     )
-  _validate_windows(pp, crop)
-
-
-def _validate_windows(
-  pp: ml_collections.ConfigDict, crop: tuple[int, int]
-) -> None:
-  if len(pp.crop_area) != 2 or not 0 < pp.crop_area[0] <= pp.crop_area[1] <= 1:
+  if pp.pad >= (pp.resize or min(crop)):
     raise errors.UserError(
-      f'config.pp.crop_area is {pp.crop_area}, must be two parts of the image'
-      f' with 0 < smallest <= largest <= 1.'
-    )
-  if len(pp.crop_ratio) != 2 or not 0 < pp.crop_ratio[0] <= pp.crop_ratio[1]:
-    raise errors.UserError(
-      f'config.pp.crop_ratio is {pp.crop_ratio}, must be two numbers, width over'
-      f' height, with 0 < smallest <= largest.'
-    )
-  if pp.pad_mode not in ('zeros', 'reflect'):
-    raise errors.UserError(
-      f"config.pp.pad_mode is {pp.pad_mode!r}, must be 'zeros' or 'reflect'."
-    )
-  if not 0 <= pp.pad < (pp.resize or min(crop)):
-    raise errors.UserError(
-      f'config.pp.pad is {pp.pad}, must be at least 0 and less than the image,'
+      f'config.pp.pad is {pp.pad}, must be less than the image,'
       f' {pp.resize or min(crop)} pixels.'
     )
-  if pp.resize_test is not None:
-    size = _size(pp.resize_test)
-    if not size or size[0] < crop[0] or size[1] < crop[1]:
-      raise errors.UserError(
-        f'config.pp.resize_test is {pp.resize_test!r}, must be an integer or'
-        f' (height, width), at least config.pp.crop, {pp.crop}.'
-      )
+  test = _size(pp.resize_test) or crop
+  if test[0] < crop[0] or test[1] < crop[1]:
+    raise errors.UserError(
+      f'config.pp.resize_test is {pp.resize_test!r}, must be an integer or'
+      f' (height, width), at least config.pp.crop, {pp.crop}.'
+    )
 
 
 def _validate_augmentation(pp: ml_collections.ConfigDict) -> None:
-  if pp.augmentation and pp.augmentation not in AUGREG:
-    raise errors.UserError(
-      f"config.pp.augmentation is {pp.augmentation!r}, must be '' or one of"
-      f' {tuple(AUGREG)}.'
-    )
-  if pp.randaugment is not None and not _is_randaugment(pp.randaugment):
-    raise errors.UserError(
-      f'config.pp.randaugment is {pp.randaugment}, must be (number of operations,'
-      f' magnitude from 0 to {_MAX_MAGNITUDE}), or () for none.'
-    )
   for name, value in preset(pp.augmentation).items():
     own = pp[name.removeprefix('pp.')]
     own = tuple(own) if isinstance(own, list) else own
@@ -215,25 +228,3 @@ def _validate_augmentation(pp: ml_collections.ConfigDict) -> None:
         f'config.{name} is {own}, {value} in config.pp.augmentation ='
         f' {pp.augmentation!r}. Set one of them.'
       )
-  jitter = pp.color_jitter
-  if jitter and not (
-    len(jitter) == 4 and min(jitter) >= 0 and jitter[3] <= 0.5
-  ):
-    raise errors.UserError(
-      f'config.pp.color_jitter is {jitter}, must be (brightness, contrast,'
-      f' saturation, hue), from 0 on, hue to 0.5; or () for none.'
-    )
-  for name in ('random_erasing', 'mixup', 'cutmix'):
-    value, high = pp[name], 1 if name == 'random_erasing' else float('inf')
-    if value is not None and not 0 <= value <= high:
-      raise errors.UserError(
-        f'config.pp.{name} is {value}, must be'
-        f' {"from 0 to 1" if high == 1 else "at least 0"}.'
-      )
-
-
-def _is_randaugment(value: Any) -> bool:
-  if not len(value):
-    return True
-  is_pair = len(value) == 2 and isinstance(value[0], int)
-  return is_pair and value[0] > 0 and 0 <= value[1] <= _MAX_MAGNITUDE

@@ -1,13 +1,16 @@
 """Refuses settings that cannot work, before anything is loaded."""
 
 from collections.abc import Sequence
-import re
+import functools
+import operator
+from typing import Any
 
 import ml_collections
 
-from vit_jax.configs import choices
+from vit_jax.configs import common
 from vit_jax.configs import durations
 from vit_jax.configs import images
+from vit_jax.configs import rules
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
 
@@ -33,11 +36,8 @@ _MIXER_SIZES = (
   'channels_mlp_dim',
 )
 
-_LOGGERS = ('tensorboard', 'wandb', 'mlflow')
-
-EVALUATOR = re.compile(r'([1-9]\d*)shot|knn|linear')
-
-_SPLIT = re.compile(r'\w+(\[[^\[\]]*\])?(\+\w+(\[[^\[\]]*\])?)*')
+_SIZE = rules.number(1, low=1)
+_RATE = rules.number(0.0, low=0.0, high=0.999)
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
@@ -46,26 +46,19 @@ def validate(config: ml_collections.ConfigDict) -> None:
   Raises:
     errors.UserError: with the setting, its value, and what it may be.
   """
-  for name in (*choices.CHOICES, *choices.RANGES):
+  for name, rule in common.RULES.items():
     if name not in durations.STAGE_SETTINGS:
-      choices.check(name, config[name])
+      rule.check(_value(config, name), f'config.{name}')
   _validate_stages(config)
   _validate_batches(config)
-  for name in config.evaluators:
-    if not EVALUATOR.fullmatch(name):
-      raise errors.UserError(
-        f"config.evaluators has {name!r}, must be of 'knn', 'linear', '10shot' or"
-        f' another number of shots.'
-      )
-  for name in config.loggers:
-    if name not in _LOGGERS:
-      raise errors.UserError(
-        f'config.loggers has {name!r}, must be of {", ".join(_LOGGERS)}.'
-      )
-  _validate_images(config)
+  images.validate(config.pp, has_weights=bool(config.pretrained))
   _validate_model(config)
   if config.trainer == 'sweep':
     _validate_sweep(config)
+
+
+def _value(config: ml_collections.ConfigDict, name: str) -> Any:
+  return functools.reduce(operator.getitem, name.split('.'), config)
 
 
 def _validate_stages(config: ml_collections.ConfigDict) -> None:
@@ -73,7 +66,7 @@ def _validate_stages(config: ml_collections.ConfigDict) -> None:
   for number, stage in enumerate(durations.split(config), start=1):
     where = f'config.stages, stage {number}: ' if config.stages else 'config.'
     for name in durations.STAGE_SETTINGS:
-      choices.check(name, stage[name], where)
+      common.RULES[name].check(stage[name], f'{where}{name}')
     if stage.total_steps is None and stage.total_epochs is None:
       raise errors.UserError(
         f'{where}total_steps must be set: config.total_steps=...'
@@ -86,31 +79,10 @@ def _validate_batches(config: ml_collections.ConfigDict) -> None:
       f'config.accum_steps is {config.accum_steps}, must divide config.batch,'
       f' {config.batch}.'
     )
-  steps = config.profile_steps
-  if steps and not (len(steps) == 2 and 1 <= steps[0] <= steps[1]):
-    raise errors.UserError(
-      f'config.profile_steps is {steps}, must be (first, last), two steps from 1'
-      f' on, or () for no trace.'
-    )
-
-
-def _validate_images(config: ml_collections.ConfigDict) -> None:
-  pp = config.pp
-  images.validate(pp, has_weights=bool(config.pretrained))
-  if images.mixes(pp) and config.batch == config.accum_steps:
+  if images.mixes(config.pp) and config.batch == config.accum_steps:
     raise errors.UserError(
       f'config.accum_steps is {config.accum_steps}, as many as config.batch:'
       f' config.pp.mixup and cutmix mix the images of a part of the batch.'
-    )
-  for name in ('train', 'test'):
-    _check_split(f'config.pp.{name}', pp[name])
-
-
-def _check_split(name: str, value: str) -> None:
-  if not _SPLIT.fullmatch(value):
-    raise errors.UserError(
-      f"{name} is {value!r}, must be a split such as 'train[:98%]' or"
-      f" 'train+validation'."
     )
 
 
@@ -127,12 +99,12 @@ def _validate_sweep(config: ml_collections.ConfigDict) -> None:
         f' more.'
       )
   for rate in config.sweep.base_lr:
-    choices.check('base_lr', rate, 'config.sweep.')
+    common.RULES['base_lr'].check(rate, 'config.sweep.base_lr')
   for seed in config.sweep.seeds:
-    choices.check('seed', seed, 'config.sweep.seeds: ')
+    common.RULES['seed'].check(seed, 'config.sweep.seeds: seed')
   for name in ('train', 'holdout'):
-    if config.sweep[name]:  # Empty: see `common.held_out`.
-      _check_split(f'config.sweep.{name}', config.sweep[name])
+    if config.sweep[name]:  # Empty: see `sweep.held_out`.
+      common.RULES['pp.train'].check(config.sweep[name], f'config.sweep.{name}')
   for number, stage in enumerate(config.stages, start=1):
     if 'base_lr' in stage:
       raise errors.UserError(
@@ -225,7 +197,7 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
       f'config.model.out_dim is {tuple(model.out_dim)}: embeddings of images have'
       f' width {width}, those of texts {text_dim}. They must be equal.'
     )
-  choices.check_range('config.model.pp.max_len', model.pp.max_len, 2)
+  rules.number(2, low=2).check(model.pp.max_len, 'config.model.pp.max_len')
 
 
 def _refuse_set(
@@ -233,9 +205,7 @@ def _refuse_set(
 ) -> None:
   """Refuses what a kind of model cannot do, unless it is off."""
   for name in names:
-    group, _, field = name.rpartition('.')
-    value = (config[group] if group else config)[field]
-    if value:
+    if value := _value(config, name):
       raise errors.UserError(
         f'config.{name} is {value!r}, but has no effect in {where}.'
       )
@@ -243,11 +213,11 @@ def _refuse_set(
 
 def _validate_mixer(prefix: str, model: ml_collections.ConfigDict) -> None:
   for size in _MIXER_SIZES:
-    choices.check_range(f'{prefix}.{size}', model[size], 1)
+    _SIZE.check(model[size], f'{prefix}.{size}')
 
 
 def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
-  choices.check_range(f'{prefix}.hidden_size', model.hidden_size, 1)
+  _SIZE.check(model.hidden_size, f'{prefix}.hidden_size')
   pooled = ('token', 'gap', 'token_gap') if model.transformer else ('gap',)
   if model.classifier not in pooled:
     raise errors.UserError(
@@ -257,13 +227,9 @@ def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
   if model.transformer is None:
     return
   for name in ('mlp_dim', 'num_heads', 'num_layers'):
-    choices.check_range(
-      f'{prefix}.transformer.{name}', model.transformer[name], 1
-    )
+    _SIZE.check(model.transformer[name], f'{prefix}.transformer.{name}')
   for name in ('dropout_rate', 'attention_dropout_rate'):
-    choices.check_range(
-      f'{prefix}.transformer.{name}', model.transformer[name], 0.0, 0.999
-    )
+    _RATE.check(model.transformer[name], f'{prefix}.transformer.{name}')
   if model.hidden_size % model.transformer.num_heads:
     raise errors.UserError(
       f'{prefix}.transformer.num_heads is {model.transformer.num_heads},'

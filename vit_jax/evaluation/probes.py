@@ -16,7 +16,7 @@ import numpy as np
 
 from vit_jax import models
 from vit_jax.configs import arguments
-from vit_jax.configs import validate
+from vit_jax.configs import common
 from vit_jax.data import batching
 from vit_jax.data import pipeline
 from vit_jax.data import subsets
@@ -81,7 +81,7 @@ def shots(name: str) -> int | None:
   Raises:
     errors.UserError: if there is no such probe.
   """
-  match = validate.EVALUATOR.fullmatch(name)
+  match = common.EVALUATOR.fullmatch(name)
   if match is None:
     raise errors.UserError(
       f'There is no probe {name!r}; there are knn, linear, 10shot, 5shot, ...'

@@ -11,15 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from vit_jax.configs import choices
+from vit_jax.configs import common
 from vit_jax.configs import spec
 from vit_jax.models import blocks
 from vit_jax.runtime import errors
 
 _LINEAR_END = 1e-5  # Of the official code.
-
-DECAY_TYPES = choices.CHOICES['decay_type']
-OPTIMIZERS = choices.CHOICES['optimizer']
 
 # Blocks of ViTs, hybrids and Mixers: each has one row of them.
 _BLOCK = re.compile(rf'(?:Transformer/)?(?:{"|".join(spec.BLOCKS)})_(\d+)/')
@@ -53,6 +50,7 @@ def create_learning_rate_schedule(
   Raises:
     ValueError: if `decay_type` is unknown.
   """
+  common.RULES['decay_type'].check(decay_type, 'decay_type')
   decay_steps = max(total_steps - warmup_steps, 1)
   if decay_type == 'cosine':
     decay = optax.cosine_decay_schedule(base, decay_steps)
@@ -60,10 +58,8 @@ def create_learning_rate_schedule(
     decay = optax.linear_schedule(base, linear_end, decay_steps)
   elif decay_type == 'rsqrt':
     decay = lambda step: base * (1 + jnp.maximum(step, 0) / timescale) ** -0.5
-  elif decay_type == 'constant':
-    decay = optax.constant_schedule(base)
   else:
-    raise ValueError(f'decay_type is {decay_type!r}, not one of {DECAY_TYPES}.')
+    decay = optax.constant_schedule(base)
   schedule = decay
   if warmup_steps:
     warmup = optax.linear_schedule(0.0, base, warmup_steps)
@@ -192,8 +188,7 @@ def create_optimizer(
   Raises:
     ValueError: if `optimizer` is unknown.
   """
-  if optimizer not in OPTIMIZERS:
-    raise ValueError(f'optimizer is {optimizer!r}, not one of {OPTIMIZERS}.')
+  common.RULES['optimizer'].check(optimizer, 'optimizer')
   clip = [optax.clip_by_global_norm(grad_norm_clip)] if grad_norm_clip else []
   mask = decay_mask if weight_decay_on == 'kernels' else None
   decay = [optax.add_decayed_weights(weight_decay, mask)]
