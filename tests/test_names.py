@@ -16,13 +16,13 @@ import pytest
 
 import vit_jax
 from vit_jax import checkpoint
-from vit_jax.commands import features
 from vit_jax.commands import output as output_lib
 from vit_jax.commands import predict
 from vit_jax.commands import train as train_command
 from vit_jax.data import inputs
 from vit_jax.data import sources
-from vit_jax.evaluation import predictions
+from vit_jax.evaluation import feature_files
+from vit_jax.evaluation import scores
 from vit_jax.reporting import attention_pictures
 from vit_jax.reporting import contact_sheet
 from vit_jax.reporting import plot
@@ -84,8 +84,9 @@ def test_a_run_and_its_report_have_the_names(workdir):
 def test_evaluation_has_the_names(workdir):
   predictor = vit_jax.load(workdir)
   source = sources.get_source(str(workdir.parent / 'images'), 'test')
-  p = predictions.predictions(predictor, source)
-  result = json.loads(json.dumps(predictions.summary(p, predictor.labels)))
+  rows = predictor.probabilities(source)
+  p = scores.predict(rows, predictor.labels, source)
+  result = json.loads(json.dumps(scores.details(p, predictor.labels)))
   assert list(result['classes']) == result['labels'] == CLASSES
 
 
@@ -111,7 +112,7 @@ def test_predictions_have_the_names(how, workdir):
 
 def test_a_table_has_a_line_a_class(workdir, capsys):
   names = files_of(workdir)
-  rows = predict.predict(vit_jax.load(workdir), names, top_k=5)
+  rows = vit_jax.load(workdir).predict_names(names, top_k=5)
   output_lib.show(rows, names, as_json=False, as_csv=False)
   lines = capsys.readouterr().out.splitlines()
   assert len(lines) == 5 * len(names)
@@ -132,7 +133,8 @@ def test_pictures_are_drawn(workdir, tmp_path):
 def test_features_have_the_names(workdir, tmp_path):
   names = files_of(workdir)
   output = tmp_path / '$x_$ % "א🐱.npz'
-  features.write(features.features(vit_jax.load(workdir), names), str(output))
+  rows = [(name, np.zeros(3)) for name in names]
+  feature_files.write(rows, str(output))
   assert np.load(output)['names'].tolist() == names
 
 
@@ -166,8 +168,7 @@ def test_a_file_whose_name_is_not_text(workdir, tmp_path):
   image = os.fsencode(files_of(workdir)[0])
   name = os.fsdecode(os.fsencode(tmp_path) + b'/caf\xe9.png')
   os.link(image, name)
-  rows = features.features(vit_jax.load(workdir), [name])
-  features.write(rows, str(tmp_path / 'x.parquet'))
+  feature_files.write([(name, np.zeros(3))], str(tmp_path / 'x.parquet'))
   table = pq.read_table(tmp_path / 'x.parquet')
   assert table['name'].to_pylist() == [f'{tmp_path}/caf\\xe9.png']
   with start(

@@ -19,11 +19,11 @@ from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import predictor as predictor_lib
 from vit_jax.commands import output
-from vit_jax.commands import predict
 from vit_jax.data import augment
 from vit_jax.data import inputs
 from vit_jax.data import transforms
-from vit_jax.evaluation import predictions as predictions_lib
+from vit_jax.evaluation import probes
+from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
 
 TOKEN = GOLDEN / 'vit_token.npz'
@@ -259,12 +259,12 @@ def test_bad_images_are_named_or_left_out(tmp_path):
       assert function(images).shape == (0, *function([good]).shape[1:])
   assert kept.predict([bad]) == []
   with pytest.raises(errors.UserError, match='^None of 1 images can be deco'):
-    list(predict.predict(kept, [bad], top_k=1))
+    list(kept.predict_names([bad], top_k=1))
   source = inputs.InputSource([bad], 3)
   source.class_names, source.labels = ['class 0'], lambda: np.zeros(1, int)
   for call in (
-    lambda: predictions_lib.predictions(kept, source),
-    lambda: predictions_lib.probe(kept, ['knn'], source, source),
+    lambda: scores.predict(kept.probabilities(source), kept.labels, source),
+    lambda: probes.of_rows(kept.iter_features, ['knn'], source, source),
   ):
     with pytest.raises(errors.UserError, match='^None of the images can be de'):
       call()

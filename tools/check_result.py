@@ -17,18 +17,17 @@ from tools import record_result
 from vit_jax.commands import cli
 from vit_jax.data import batching
 from vit_jax.evaluation import evaluator
-from vit_jax.models import inference
+from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir
-from vit_jax.training import state as state_lib
 from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
 
 _TOLERANCE = 0.005
-_COMPARED = (state_lib.BEST_METRIC, 'top5_test', 'loss_test', 'examples_test')
+_COMPARED = (scores.ACCURACY, scores.TOP5, scores.LOSS, scores.EXAMPLES)
 
 
 def check(folder: pathlib.Path, dataset: str | None) -> str:
@@ -63,10 +62,7 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
   for name in _COMPARED:
     rows.append(f'| {name} | {result["metrics"][name]:.6g} | {now[name]:.6g} |')
   table = '\n'.join(rows)
-  old, new = (
-    result['metrics'][state_lib.BEST_METRIC],
-    now[state_lib.BEST_METRIC],
-  )
+  old, new = (x[scores.ACCURACY] for x in (result['metrics'], now))
   if abs(old - new) > _TOLERANCE:
     raise errors.UserError(
       f'{folder} says {old:.2%} of the test images of {result["dataset"]}, those'
@@ -84,10 +80,14 @@ def _evaluate(
       f'{config.dataset} has the classes {", ".join(data.class_names[:3])} ...,'
       f' the model {", ".join(weights.class_names[:3])} ...'
     )
-  module = weights.module()
-  step_fn = evaluator.make_eval_step(config, module, data, mesh)
-  params = inference.cast_weights(weights.params, config.dtype)
-  return evaluator.run(step_fn, params, data, mesh, config.batch_eval)
+  eval_fn = evaluator.make_eval_fn(
+    weights.module(),
+    data,
+    mesh,
+    loss=config.loss,
+    batch_size=config.batch_eval,
+  )
+  return eval_fn(weights.params)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import optax
 
 from vit_jax.commands import cli
+from vit_jax.evaluation import scores
 from vit_jax.reporting import curves
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
@@ -101,9 +102,9 @@ def _of_model(metrics: Mapping[str, Any], averaged: bool) -> dict[str, Any]:
   if not averaged:
     return dict(metrics)
   return {
-    key.removesuffix('_ema'): value
+    key.removesuffix(scores.AVERAGED): value
     for key, value in metrics.items()
-    if key.endswith('_ema')
+    if key.endswith(scores.AVERAGED)
   }
 
 

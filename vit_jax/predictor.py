@@ -1,6 +1,6 @@
 """A trained model in use, `vit_jax.load`: classes, features, attention."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import functools
 import os
 from typing import Any
@@ -24,6 +24,7 @@ from vit_jax.runtime import sharding
 from vit_jax.weights import record as weights_lib
 
 Prediction = list[tuple[str, float]]
+Rows = Iterator[tuple[int, Float32[np.ndarray, '...']]]
 
 
 def load(
@@ -35,15 +36,25 @@ def load(
 ) -> 'Predictor':
   """Returns a trained model, ready for use.
 
+  >>> import numpy as np
+  >>> import vit_jax
+  >>> model = vit_jax.load('ViT-Mini_4')
+  >>> model
+  Predictor(ViT-Mini_4: 2,732,744 parameters, 200 classes, 32x32 pixels)
+  >>> images = np.zeros([2, 48, 64, 3], np.uint8)  # Or ['photo.jpg', 'other.png'].
+  >>> [[(label, probability)], _] = model.predict(images, top_k=1)
+
   Args:
-    path: what `checkpoint.read` takes: the artifact or the workdir of a run,
-      weights of any format, a URL or a name.
-    size: (height, width) of its input; None for that of the weights.
-    batch_size: images at a time, at most.
-    on_bad_image: 'raise' names it, 'skip' leaves it out.
+    path: a folder WORKDIR or WORKDIR/artifact of a run; a file or folder of
+      weights (official .npz, Hugging Face, timm); an address; or a released name,
+      which `vit-jax models` lists and which is downloaded once.
+    size: (height, width) of the input in pixels; None for the size of the weights.
+      Position embeddings are resized.
+    batch_size: most images to compute at a time.
+    on_bad_image: 'raise' names an image that cannot be decoded, 'skip' omits it.
 
   Raises:
-    errors.UserError: if these are no weights of a model of images.
+    errors.UserError: if there are no such weights, or not of an image model.
   """
   weights = read(path, size)
   return Predictor(weights, batch_size=batch_size, on_bad_image=on_bad_image)
@@ -52,7 +63,7 @@ def load(
 def read(
   path: os.PathLike | str, size: tuple[int, int] | None = None
 ) -> weights_lib.Weights:
-  """Returns weights of any format, for images of a size; see `load`."""
+  """Returns weights of any format for images of a size, see `load`."""
   weights = checkpoint.read(path)
   return checkpoint.at_size(weights, size, path=str(path)) if size else weights
 
@@ -60,14 +71,19 @@ def read(
 class Predictor:
   """A trained model and its labels, on all devices of this host.
 
-  Images are names of files, addresses, uint8 arrays [H, W, C] or [H, W] or
-  pictures of Pillow; one or a sequence of them; or a source of `data.sources`.
-  They are prepared as evaluation prepares them.
+  >>> model = load('ViT-Mini_4')
+  >>> image = np.zeros([48, 64, 3], np.uint8)
+
+  `images` are file names, addresses, uint8 arrays [H, W, C] or [H, W] or Pillow
+  images; one, a sequence or an array [N, H, W, C] of them; or a source of
+  `data.sources`. They are preprocessed as in evaluation. Methods raise
+  `errors.UserError` at an image that is missing or cannot be decoded, or if the
+  model lacks a trained head, attention or the layer they need.
 
   Attributes:
-    weights: parameters and what else they came with.
+    weights: parameters, model and preprocessing.
     labels: names of the classes, in the order of the logits.
-    skipped: images that could not be decoded, of `on_bad_image='skip'`.
+    skipped: names of images that could not be decoded, if `on_bad_image='skip'`.
   """
 
   def __init__(
@@ -77,28 +93,20 @@ class Predictor:
     batch_size: int = 32,
     on_bad_image: str = 'raise',
   ):
-    """Puts the parameters on the devices.
-
-    Args:
-      weights: of `checkpoint.read`.
-      batch_size: as in `load`.
-      on_bad_image: likewise.
-
-    Raises:
-      errors.UserError: if the weights are of images and texts, or do not tell
-        which model they are of, or of which size its images are.
-    """
+    """Puts the parameters on the devices; `load` documents the arguments."""
     weights_lib.check_vision(weights)
+    module = weights.module()
+    assert isinstance(module, capture.Model)  # LiT is refused above.
     self.weights = weights
     self.labels = list(weights.class_names)
     self.skipped: set[str] = set()
-    self._module = weights.module()
+    self._module = module
     self._on_bad_image = on_bad_image
     self._mesh = sharding.make_mesh(devices=jax.local_devices())
     devices = sharding.parts(self._mesh)
     self._batch_size = -(-batch_size // devices) * devices
     self._params = jax.device_put(
-      inference.cast_weights(dict(weights.params), self._module.dtype),
+      inference.cast_weights(dict(weights.params), module.dtype),
       sharding.replicated(self._mesh),
     )
     self._jitted: dict[Any, Callable[..., Array]] = {}
@@ -106,49 +114,58 @@ class Predictor:
   def __repr__(self) -> str:
     return f'Predictor({weights_lib.describe(self.weights)})'
 
+  @property
+  def image_shape(self) -> tuple[int, int, int]:
+    """[H, W, C] of the model's input."""
+    shape = self.weights.image_shape
+    assert shape  # `check_vision` refuses weights without a size.
+    return shape
+
+  @property
+  def grid(self) -> tuple[int, int]:
+    """(rows, columns) of patches of an image."""
+    return weights_lib.grid(self.weights)
+
   def predict(self, images: Any, *, top_k: int = 5) -> list[Prediction]:
     """Returns, for each image, its most probable classes, the best first.
 
-    Args:
-      images: see the class.
-      top_k: how many classes, at most.
-
-    Returns:
-      [(class name, probability)] an image.
-
-    Raises:
-      errors.UserError: if these weights cannot predict, or at what is missing or
-        no image.
+    >>> [prediction] = model.predict(image, top_k=2)
+    >>> [label for label, probability in prediction]
+    ['class 39', 'class 131']
     """
-    return [self.best(row, top_k) for _, row in self.probabilities(images)]
+    return [self._best(row, top_k) for _, row in self.probabilities(images)]
 
-  def best(self, row: Float32[np.ndarray, ' K'], top_k: int) -> Prediction:
-    """Returns the most probable classes of a row of probabilities."""
+  def predict_names(
+    self, names: Sequence[str], *, top_k: int = 5
+  ) -> Iterator[tuple[str, Prediction]]:
+    """Yields the name and the most probable classes of each decoded image."""
+    count = 0
+    for place, row in self.probabilities(names):
+      yield names[place], self._best(row, top_k)
+      count += 1
+    if not count:
+      raise errors.UserError(f'None of {len(names)} images can be decoded.')
+
+  def _best(self, row: Float32[np.ndarray, ' K'], top_k: int) -> Prediction:
     best = np.argsort(-row, kind='stable')[:top_k]
     return [(self.labels[i], float(row[i])) for i in best]
 
-  def probabilities(
-    self, images: Any
-  ) -> Iterator[tuple[int, Float32[np.ndarray, ' K']]]:
-    """Yields, for each image, its place in the sequence and probabilities [K].
-
-    They sum to 1, or are each for itself where the model was trained with the
-    sigmoid loss. Raises what `predict` does.
-    """
+  def probabilities(self, images: Any) -> Rows:
+    """Yields the index and the probabilities [K] of each decoded image."""
     weights_lib.check_can_predict(self.weights)
-    squash = (
-      jax.nn.sigmoid if self.weights.loss == 'sigmoid' else jax.nn.softmax
-    )
+    is_sigmoid = self.weights.loss == 'sigmoid'
+    squash = jax.nn.sigmoid if is_sigmoid else jax.nn.softmax
 
     def probabilities(params: Any, x: Float[Array, 'B H W C']) -> Array:
       return squash(inference.apply(self._module, params, x))
 
-    return self.outputs('probabilities', probabilities, images)
+    return self._outputs('probabilities', probabilities, images)
 
   def logits(self, images: Any) -> Float32[np.ndarray, 'N K']:
     """Returns the outputs of the head, before softmax or sigmoid.
 
-    Raises what `predict` does.
+    >>> model.logits(image).shape
+    (1, 200)
     """
     weights_lib.check_can_predict(self.weights)
     function = functools.partial(inference.apply, self._module)
@@ -161,29 +178,27 @@ class Predictor:
     layer: int | None = None,
     pooling: str | None = None,
   ) -> Float32[np.ndarray, 'N ...']:
-    """Returns embeddings of images [N, D].
+    """Returns embeddings of images, [N, D].
+
+    >>> model.features(image, layer=2, pooling='tokens').shape
+    (1, 65, 192)
 
     Args:
       images: see the class.
-      layer: whose output is taken, from 1 to the depth of the model; None for
-        what the head sees or, if there is a `pooling`, the last one after its
-        LayerNorm.
-      pooling: 'cls' (class token), 'gap' (mean of the other tokens), 'tokens'
-        (all of them, [N, L, D]); None for that of the model.
-
-    Raises:
-      errors.UserError: if the model has no such layer or token, or at what is
-        missing or no image.
+      layer: encoder block to take, from 1; None for the input of the head or, with
+        `pooling`, the last LayerNorm.
+      pooling: 'cls' (class token), 'gap' (mean of the other tokens), 'tokens' (all
+        of them, [N, L, D]); None for that of the model.
     """
     function = self._features(layer, pooling)
     return self._stacked(('features', layer, pooling), function, images)
 
   def iter_features(
     self, images: Any, layer: int | None = None, pooling: str | None = None
-  ) -> Iterator[tuple[int, Float32[np.ndarray, '...']]]:
-    """Yields a place and features for each image, see `features`."""
+  ) -> Rows:
+    """Yields the index and the `features` of each decoded image."""
     function = self._features(layer, pooling)
-    return self.outputs(('features', layer, pooling), function, images)
+    return self._outputs(('features', layer, pooling), function, images)
 
   def _features(
     self, layer: int | None, pooling: str | None
@@ -194,61 +209,57 @@ class Predictor:
     return capture.features(self._module, layer, pooling)
 
   def attention(self, images: Any) -> Float32[np.ndarray, 'N layers heads L L']:
-    """Returns the weights of attention of all layers and heads.
+    """Returns attention weights of all layers and heads; each row sums to 1.
 
-    A row, of a token that asks, sums to 1. The class token, if the model has
-    one, is the first; patches follow in rows, as many as `grid` says.
+    The class token, if the model has one, comes before the `grid` of patches.
 
-    Raises:
-      errors.UserError: if the model has no attention, or at what is missing or
-        no image.
+    >>> model.attention(image).shape
+    (1, 6, 3, 65, 65)
     """
     function = capture.attention(self._module)
     return self._stacked('attention', function, images)
 
   def rollout(self, images: Any) -> Float32[np.ndarray, 'N rows columns']:
-    """Returns the attention rollout of each patch, see `attention_maps`.
+    """Returns the attention rollout of each patch, see `attention_maps.rollout`.
 
-    Raises what `attention` does.
+    >>> model.rollout(image).shape
+    (1, 8, 8)
     """
     mean = capture.attention(
       self._module, lambda weights: weights.mean(axis=1, keepdims=True)
     )
 
-    def function(params: Any, x: Float[Array, 'B H W C']) -> Array:
+    def function(params: Any, x: Float[Array, 'B H W C']) -> Any:
       rolled = jax.vmap(attention_maps.rollout)(mean(params, x))
       return attention_maps.patch_map(rolled, self.grid)
 
     return self._stacked('rollout', function, images)
 
+  def prepared(self, images: Any) -> Rows:
+    """Yields the index and the pixels [H, W, C], in [0, 1], that the model sees."""
+    preprocessing = self.weights.preprocessing
+    mean = np.asarray(preprocessing.mean, np.float32)
+    std = np.asarray(preprocessing.std, np.float32)
+    for place, x in self._outputs('images', lambda _, x: x, images):
+      yield place, np.clip(x * std + mean, 0, 1)
+
   def _stacked(
     self, key: Any, function: Callable[..., Array], images: Any
   ) -> Float32[np.ndarray, 'N ...']:
-    """Returns what `outputs` yields, also of no image."""
-    rows = [row for _, row in self.outputs(key, function, images)]
+    rows = [row for _, row in self._outputs(key, function, images)]
     if rows:
       return np.stack(rows)
-    image = jax.ShapeDtypeStruct((1, *self.weights.image_shape), jnp.float32)
+    image = jax.ShapeDtypeStruct((1, *self.image_shape), jnp.float32)
     shape = jax.eval_shape(function, self._params, image).shape
     return np.zeros((0, *shape[1:]), np.float32)
 
-  @property
-  def grid(self) -> tuple[int, int]:
-    """(rows, columns) of patches of an image."""
-    return weights_lib.grid(self.weights)
+  def _outputs(
+    self, key: Any, function: Callable[..., Array], images: Any
+  ) -> Rows:
+    """Yields the index and the output of each decoded image, as they come.
 
-  def outputs(
-    self,
-    key: Any,
-    function: Callable[..., Float[Array, 'B ...']],
-    images: Any,
-  ) -> Iterator[tuple[int, Float32[np.ndarray, '...']]]:
-    """Yields a place and an output for each image, as they come.
-
-    Args:
-      key: stands for the function, which is compiled once.
-      function: parameters and images [B, H, W, C], normalised, to [B, ...].
-      images: see the class.
+    `function` takes parameters and normalised images; `key` identifies it, as it
+    is compiled once.
     """
     decoded = self._decoded(images)
     if not len(decoded):
@@ -257,42 +268,33 @@ class Predictor:
     parts = sharding.parts(self._mesh)
     batch_size = min(self._batch_size, -(-len(decoded) // parts) * parts)
     step_fn = self._jit(key, function)
-    batches = pipeline.eval_batches(
-      decoded, self._transform(), batch_size=batch_size
+    transform = transforms.EvalImage(
+      self.image_shape[:2], self.weights.preprocessing.resize_test
     )
+    batches = pipeline.eval_batches(decoded, transform, batch_size=batch_size)
     place = 0
     for batch in sharding.put_batches(batches, self._mesh, batch_size):
-      rows = step_fn(self._params, batch['image'])
-      for row, is_real in zip(
-        np.asarray(rows), np.asarray(batch['mask']), strict=True
-      ):
+      rows = np.asarray(step_fn(self._params, batch['image']))
+      for row, is_real in zip(rows, np.asarray(batch['mask']), strict=True):
         if is_real:
           yield place, row
         place += 1
 
-  def prepared(
-    self, images: Any
-  ) -> Iterator[tuple[int, Float32[np.ndarray, 'H W C']]]:
-    """Yields a place and an image in [0, 1], as the model sees it."""
-    preprocessing = self.weights.preprocessing
-    mean, std = np.float32(preprocessing.mean), np.float32(preprocessing.std)
-    for place, x in self.outputs('images', lambda _, x: x, images):
-      yield place, np.clip(x * std + mean, 0, 1)
+  def _jit(
+    self, key: Any, function: Callable[..., Array]
+  ) -> Callable[..., Array]:
+    how = self.weights.preprocessing
 
-  def _jit(self, key: Any, function: Callable[..., Array]) -> Callable:
+    def call(params: Any, images: Array) -> Array:
+      pixels = augment.normalize(images, how.mean, how.std)
+      return function(params, pixels).astype(jnp.float32)
+
     if key not in self._jitted:
-      preprocessing = self.weights.preprocessing
-      mean, std = preprocessing.mean, preprocessing.std
-
-      def call(params: Any, images: Array) -> Array:
-        outputs = function(params, augment.normalize(images, mean, std))
-        return outputs.astype(jnp.float32)
-
       self._jitted[key] = jax.jit(sharding.in_mesh(self._mesh, call))
     return self._jitted[key]
 
   def _decoded(self, images: Any) -> pipeline.Decoded:
-    channels = self.weights.image_shape[2]
+    channels = self.image_shape[2]
     if not isinstance(images, sources.Source):
       images = inputs.InputSource(inputs.as_sequence(images), channels)
     have = images.image_shape
@@ -308,7 +310,3 @@ class Predictor:
       on_host=True,
       skipped=self.skipped,
     )
-
-  def _transform(self) -> transforms.EvalImage:
-    preprocessing = self.weights.preprocessing
-    return transforms.EvalImage(preprocessing.size, preprocessing.resize_test)

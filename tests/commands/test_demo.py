@@ -9,7 +9,7 @@ import cv2
 import pytest
 
 import vit_jax
-from vit_jax.commands import demo
+from vit_jax.reporting import demo_page
 from vit_jax.runtime import errors
 
 pytest.importorskip('gradio')
@@ -25,8 +25,10 @@ def predictor():
 
 @pytest.fixture(scope='module')
 def url(predictor):
-  blocks = demo.page(predictor, 'Some <b>model</b>', top_k=3)
-  yield demo.serve(blocks, host='127.0.0.1', port=None, max_mb=1, block=False)
+  blocks = demo_page.page(predictor, 'Some <b>model</b>', top_k=3)
+  yield demo_page.serve(
+    blocks, host='127.0.0.1', port=None, max_mb=1, block=False
+  )
   blocks.close()
 
 
@@ -87,11 +89,11 @@ def test_what_is_too_large_is_refused(url, browser, tmp_path):
 def test_models_that_cannot_predict():
   headless = vit_jax.load(GOLDEN / 'hf_vit_model')
   with pytest.raises(errors.UserError, match='have no head'):
-    demo.page(headless, 'x')
+    demo_page.page(headless, 'x')
 
 
 def test_a_port_that_is_taken(url):
   port = int(url.rstrip('/').rpartition(':')[2])
-  blocks = demo.page(vit_jax.load(GOLDEN / 'mixer.npz'), 'x')
-  with pytest.raises(errors.UserError, match=f'--port={port}'):
-    demo.serve(blocks, host='127.0.0.1', port=port, max_mb=1, block=False)
+  blocks = demo_page.page(vit_jax.load(GOLDEN / 'mixer.npz'), 'x')
+  with pytest.raises(errors.UserError, match=f'port={port}'):
+    demo_page.serve(blocks, host='127.0.0.1', port=port, max_mb=1, block=False)

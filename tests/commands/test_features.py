@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vit_jax
-from vit_jax.commands import features
+from vit_jax.evaluation import feature_files
 from vit_jax.runtime import errors
 
 
@@ -36,12 +36,13 @@ def test_files_hold_what_the_library_gives(
 ):
   if suffix == '.parquet':
     pytest.importorskip('pyarrow')
-  monkeypatch.setattr(features, '_ROWS', 2)  # So that there are several.
+  monkeypatch.setattr(feature_files, '_ROWS', 2)  # So that there are several.
   predictor = vit_jax.load(GOLDEN / 'vit_token.npz')
   names = [str(photos / f'{i}.png') for i in range(5)]
   path = photos / 'new' / f'x{suffix}'
-  rows = features.features(predictor, names, pooling=pooling)
-  assert features.write(rows, str(path)) == 5
+  rows = predictor.iter_features(names, pooling=pooling)
+  named = ((names[place], row) for place, row in rows)
+  assert feature_files.write(named, str(path)) == 5
   got_names, got = read(path)
   assert got_names == names
   np.testing.assert_array_equal(got, predictor.features(names, pooling=pooling))
@@ -57,17 +58,17 @@ def test_what_is_cut_leaves_what_was_there(photos):
     raise errors.UserError('bad image')
 
   with pytest.raises(errors.UserError, match='bad image'):
-    features.write(rows(), str(path))
+    feature_files.write(rows(), str(path))
   with pytest.raises(errors.UserError, match='None of the images'):
-    features.write([], str(path))
+    feature_files.write([], str(path))
   assert path.read_text() == 'old'
   assert sorted(p.name for p in photos.iterdir() if p.suffix != '.png') == [
     'x.npz'
   ]
   with pytest.raises(errors.UserError, match='must end in .npz or .parquet'):
-    features.write(rows(), str(photos / 'x.csv'))
+    feature_files.write(rows(), str(photos / 'x.csv'))
   with pytest.raises(errors.UserError, match='cannot be written: '):
-    features.write(rows(), str(path / 'y.npz'))
+    feature_files.write(rows(), str(path / 'y.npz'))
 
 
 def test_the_command_line(photos, caplog):

@@ -13,7 +13,6 @@ from vit_jax import models
 from vit_jax import predictor as predictor_lib
 from vit_jax.data import preprocessing
 from vit_jax.data import sources
-from vit_jax.evaluation import predictions
 from vit_jax.evaluation import probes
 from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
@@ -31,11 +30,11 @@ SAID = scores.Predictions(
 )
 
 
-def test_the_summary_by_hand():
+def test_summary_equals_values_by_hand():
   got = scores.summary(SAID)
-  assert got['examples'] == 6
-  assert got['top1'] == pytest.approx(3 / 6)
-  assert got['top5'] == pytest.approx(4 / 6)
+  assert got['examples_test'] == 6
+  assert got['accuracy_test'] == pytest.approx(3 / 6)
+  assert got['top5_test'] == pytest.approx(4 / 6)
   assert got['confidence'] == pytest.approx(np.mean(SAID.confidence))
   assert got['nll'] == pytest.approx(-np.log(SAID.probability).mean())
   # Bins of 1/15: (0.4667, 0.5333], (0.6, 0.6667] has 0.65, (0.5333, 0.6] 0.6,
@@ -45,7 +44,14 @@ def test_the_summary_by_hand():
   assert [r['examples'] for r in scores.reliability(SAID)] == [1] * 6
 
 
-def test_calibration_within_a_bin():
+def test_hits_are_the_first_and_the_first_five():
+  best = np.array([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [9, 1, 2, 3, 8, 5]])
+  got = scores.hits(best, np.array([0, 5, 8]))
+  assert got['accuracy_test'].tolist() == [True, False, False]
+  assert got['top5_test'].tolist() == [True, False, True]
+
+
+def test_calibration_error_within_a_bin():
   said = scores.Predictions(
     places=np.arange(4),
     labels=np.zeros(4, int),
@@ -55,10 +61,10 @@ def test_calibration_within_a_bin():
   )
   [row] = scores.reliability(said)
   assert row['accuracy'] == 0.75
-  assert scores.expected_calibration_error(said) == pytest.approx(0.21)
+  assert scores.summary(said)['ece'] == pytest.approx(0.21)
 
 
-def test_classes_by_hand():
+def test_classes_equal_values_by_hand():
   classes = scores.per_class(SAID, NAMES)
   assert set(classes) == {'ant', 'bee', 'cow'}  # There is no image of a dog.
   assert classes['ant'] == {'examples': 2, 'accuracy': 0.5, 'precision': 1.0}
@@ -80,15 +86,15 @@ def test_classes_by_hand():
   )
   worst = scores.confused(twice, NAMES, most=2)
   assert worst == [
-    {'class': 'cow', 'taken_for': 'bee', 'examples': 3},
-    {'class': 'bee', 'taken_for': 'dog', 'examples': 2},
+    {'class': 'cow', 'predicted': 'bee', 'examples': 3},
+    {'class': 'bee', 'predicted': 'dog', 'examples': 2},
   ]
 
 
-def test_several_labels_may_be_right():
+def test_any_accepted_label_is_correct():
   accepted = [[0, 1], [1], [], [0], [3], [2]]
-  got = scores.any_of(SAID, accepted)
-  assert got == {'examples_real': 5, 'top1_real': pytest.approx(3 / 5)}
+  got = scores.real_accuracy(SAID, accepted)
+  assert got == {'examples_real': 5, 'accuracy_real': pytest.approx(3 / 5)}
 
 
 def test_classes_are_found_by_name_or_number():
@@ -98,10 +104,10 @@ def test_classes_are_found_by_name_or_number():
     (['0', '10', '2'], numbered, [0, 10, 2]),  # As folders are sorted.
     (NAMES, numbered[:4], [0, 1, 2, 3]),
   ):
-    assert predictions.class_map(dataset, model).tolist() == want
+    assert scores.class_map(dataset, model).tolist() == want
   for dataset, model in ((['cow', 'elk'], NAMES), (NAMES[:3], numbered)):
-    with pytest.raises(errors.UserError, match='of them it does not know'):
-      predictions.class_map(dataset, model)
+    with pytest.raises(errors.UserError, match='It does not know . of them'):
+      scores.class_map(dataset, model)
 
 
 @pytest.fixture
@@ -120,7 +126,8 @@ def test_predictions_agree_with_probabilities(weights, tmp_path):
   source = sources.get_source(str(folder), 'test')
   assert source.class_names == ['blue', 'green', 'red']
   predictor = predictor_lib.Predictor(weights, batch_size=4)
-  said = predictions.predictions(predictor, source)
+  rows = predictor.probabilities(source)
+  said = scores.predict(rows, predictor.labels, source)
   names = [source[i]['name'] for i in range(len(source))]
   rows = np.stack([row for _, row in predictor.probabilities(names)])
   np.testing.assert_array_equal(said.best, np.argsort(-rows, axis=1))
@@ -131,7 +138,7 @@ def test_predictions_agree_with_probabilities(weights, tmp_path):
   np.testing.assert_allclose(said.probability, want, rtol=1e-5)
 
 
-def test_the_command_line(tmp_path):
+def test_command_prints_part_of_its_file(tmp_path):
   args = (
     'evaluate',
     f'--model={tmp_path}/artifact',
@@ -158,11 +165,16 @@ def test_the_command_line(tmp_path):
   short = json.loads(result.stdout)
   whole = json.loads((tmp_path / 'new' / 'out.json').read_text())
   assert set(short) < set(whole)
-  assert whole['examples'] == 360
+  assert whole['examples_test'] == 360
   assert np.array(whole['confusion'])[:, 2].sum() == 360
   assert sum(c['examples'] for c in whole['classes'].values()) == 360
   # Random features are good enough for digits.
-  assert whole['accuracy_knn'] > whole['accuracy_5shot'] > 0.3 > whole['top1']
+  assert (
+    whole['accuracy_knn']
+    > whole['accuracy_5shot']
+    > 0.3
+    > whole['accuracy_test']
+  )
   (tmp_path / 'real.json').write_text('[]')
   result = call_command(*args, '--real', f'--real_labels={tmp_path}/real.json')
   assert result.returncode == 1
@@ -175,4 +187,4 @@ def test_the_command_line(tmp_path):
 def test_class_names_are_equal_in_both_unicode_forms():
   composed, decomposed = 'caf\xe9', 'cafe\u0301'
   for dataset, model in ((composed, decomposed), (decomposed, composed)):
-    assert predictions.class_map([dataset], ['x', model]).tolist() == [1]
+    assert scores.class_map([dataset], ['x', model]).tolist() == [1]

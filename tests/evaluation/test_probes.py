@@ -81,14 +81,14 @@ def test_probes_are_fitted_to_what_the_head_sees(prepared, monkeypatch):
     return fit(name, features, labels)
 
   monkeypatch.setattr(probes, 'fit', spy)
-  accuracies = probes.make(config, data, mesh)(params)
+  model = models.from_config(arguments.of_model(config), num_classes=3)
+  accuracies = probes.make(model, data, mesh, config.batch_eval, NAMES)(params)
   assert set(accuracies) == {f'accuracy_{name}' for name in NAMES}
   assert all(0 <= value <= 1 for value in accuracies.values())
   assert [len(seen[name][0]) for name in NAMES] == [6, *[len(data.train)] * 2]
   np.testing.assert_array_equal(np.bincount(seen['2shot'][1]), [2, 2, 2])
 
   features, labels = seen['knn']
-  model = models.from_config(arguments.of_model(config), num_classes=3)
   images = np.stack(
     [data.eval_transform.map(data.train[i])['image'].make() for i in range(8)]
   )

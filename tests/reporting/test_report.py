@@ -94,7 +94,7 @@ def test_the_numbers_are_those_of_the_run(workdir):
   last = [json.loads(x) for x in lines if 'accuracy_test_ema' in x][-1]
   assert last['examples_test'] == 15
   # What is evaluated are the averaged parameters.
-  assert f'{last["accuracy_test_ema"]:.2%} are right' in found.text.replace(
+  assert f'{last["accuracy_test_ema"]:.2%} are correct' in found.text.replace(
     '\n', ' '
   )
   config = json.loads((workdir / 'config.json').read_text())
@@ -143,17 +143,17 @@ def test_what_is_not_read_and_a_perfect_model_are_said(
   run = str(tmp_path / 'run')
   data = resume.check_data(workdir_lib.at(run), {'test': source}, resumed=False)
   resume.remember_data(workdir_lib.at(run), data)
-  evaluated = report.predictions.predictions
+  evaluated = report.scores.predict
 
   def perfect(*args):
     p = evaluated(*args)
     best = np.concatenate([p.labels[:, None], p.best[:, 1:]], axis=1)
     return dataclasses.replace(p, best=best)
 
-  monkeypatch.setattr(report.predictions, 'predictions', perfect)
+  monkeypatch.setattr(report.scores, 'predict', perfect)
   found = Page(report.of_workdir(str(tmp_path / 'run')).read_text())
   assert found.ids >= {'confusion', 'confused', 'data'}
-  assert 'No image was taken for one of another class.' in found.text
+  assert 'No image was predicted as another class.' in found.text
   assert '1 .tif' in found.text
 
 
@@ -191,7 +191,7 @@ def test_of_images_and_texts(lit_run):
 
 
 def test_what_is_no_run(tmp_path):
-  with pytest.raises(errors.UserError, match='is no workdir of a run'):
+  with pytest.raises(errors.UserError, match='is not a workdir'):
     report.of_workdir(str(tmp_path))
 
 

@@ -111,7 +111,7 @@ def test_a_killed_write_leaves_the_old_file(
 _ALLOWED = {
   'commands/dispatch.py',  # The cache of completion, by a temporary file.
   'weights/programs.py',  # Within `files.replaced_file`.
-  'commands/features.py',  # Likewise.
+  'evaluation/feature_files.py',  # Likewise.
   'runtime/hosts.py',  # An empty file.
   'training/metrics.py',  # metrics.jsonl grows.
   'runtime/storage.py',  # Where `write_bytes` is, and copies for reading.

@@ -1,17 +1,16 @@
-"""Draws what a Vision Transformer looks at, and what its first layer holds.
+"""Draws where a Vision Transformer attends, and what its first layer holds.
 
-vit-jax attention --model=/tmp/run/artifact --output=/tmp/pictures IMAGE...
+vit-jax attention --model=/tmp/run/artifact --output=/tmp/pictures photo.jpg
 
-writes for each IMAGE, `photo.jpg` say,
-  photo_rollout.png     the image and attention rollout on it (the paper's Fig. 6)
+writes for each image, given as in `vit-jax predict`,
+  photo_rollout.png     the image and its attention rollout (the paper's Fig. 6)
   photo_last_layer.png  the heads of the last layer, and their mean, on the image
   photo_heads.png       all heads of all layers
-and of the model
-  distances.png         how far the heads look, by layer (Fig. 7, right)
+and for the model
+  distances.png         mean attention distance by layer (Fig. 7, right)
   positions.png         similarity of position embeddings (Fig. 7, centre)
   filters.png           principal components of the first layer (Fig. 7, left)
-What IMAGE may be, `vit-jax predict` says. Of models with a class token its attention is
-shown, of others the mean over all tokens.
+Models with a class token show its attention, others the mean over all tokens.
 """
 
 from collections.abc import Sequence
@@ -33,7 +32,6 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
   names = inputs.find(argv[1:])
   predictor = predictor_flags.from_flags()
-  for path in attention_pictures.draw(
-    predictor, names, storage.local_path(flags.FLAGS.output)
-  ):
+  folder = storage.local_path(flags.FLAGS.output)
+  for path in attention_pictures.draw(predictor, names, folder):
     print(path)

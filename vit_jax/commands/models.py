@@ -1,4 +1,4 @@
-"""Lists the public weights that `--config.pretrained=NAME` takes.
+"""Lists the released weights that --model and --config.pretrained take.
 
 vit-jax models [PART OF A NAME]
 """
@@ -24,11 +24,8 @@ def main(argv: Sequence[str]) -> None:
       f'Give one part of a name, not {len(argv) - 1}: {" ".join(argv[1:])}.'
     )
   part = argv[1] if len(argv) > 1 else ''
-  found = [
-    entry
-    for entry in registry.entries().values()
-    if part.lower() in entry.name.lower()
-  ]
+  entries = registry.entries().values()
+  found = [e for e in entries if part.lower() in e.name.lower()]
   if not found:
     raise errors.UserError(f'No name has {part!r} in it.')
   if flags.FLAGS.json:

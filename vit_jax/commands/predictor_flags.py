@@ -1,4 +1,4 @@
-"""The flags by which command lines name a trained model."""
+"""The flags by which commands name a trained model."""
 
 from absl import flags
 
@@ -12,7 +12,9 @@ def define_weights_flags() -> None:
   flags.DEFINE_string(
     'model',
     None,
-    'WORKDIR/artifact, or whatever else config.pretrained takes.',
+    'Trained model: the workdir of a run, or its artifact; a file or folder of'
+    ' weights (.npz, Hugging Face, timm); an address; or a released name, see'
+    ' vit-jax models.',
     required=True,
   )
   cli.define_image_size()
@@ -21,22 +23,24 @@ def define_weights_flags() -> None:
 def define_flags() -> None:
   """Defines the flags that `from_flags` reads."""
   define_weights_flags()
-  flags.DEFINE_integer('batch', 32, 'Images at a time.', lower_bound=1)
+  flags.DEFINE_integer(
+    'batch', 32, 'Most images to compute at a time.', lower_bound=1
+  )
   flags.DEFINE_enum(
     'on_bad_image',
     'raise',
     ['raise', 'skip'],
-    'What to do with what is no image.',
+    'Whether an image that cannot be decoded is an error or is skipped.',
   )
 
 
 def weights_from_flags() -> weights_lib.Weights:
-  """Returns what the flags name; raises what `predictor.load` does."""
+  """Returns the weights that the flags name; raises as `predictor.load` does."""
   return predictor.read(flags.FLAGS.model, cli.image_size())
 
 
 def from_flags() -> predictor.Predictor:
-  """Returns what the flags name; raises what `predictor.load` does."""
+  """Returns the model that the flags name; raises as `predictor.load` does."""
   options = flags.FLAGS
   return predictor.Predictor(
     weights_from_flags(),

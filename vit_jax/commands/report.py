@@ -1,10 +1,9 @@
-"""Writes a page about a run, WORKDIR/report.html, which needs no other file.
+"""Writes the page about a run, WORKDIR/report.html.
 
 vit-jax report /tmp/run
 
-Each run leaves one at its end (`config.report`); of a run that goes on, this shows
-the newest checkpoint. Test images are looked at once more, for the confusions and
-for the best and worst predictions.
+A run writes its page at its end (`config.report`). While a run is still going, this
+shows its newest checkpoint.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from vit_jax.runtime import errors
 def define_flags() -> None:
   """Defines the flags of `vit-jax report`."""
   flags.DEFINE_string(
-    'dataset', None, 'Where the images are, if not where they were.'
+    'dataset', None, 'Folder or name of the images; by default that of the run.'
   )
 
 

@@ -1,9 +1,9 @@
 """Predictions to scores: accuracy, probes, retrieval, attention maps.
 
-evaluator       accuracy and loss of parameters on a test split
-predictions     predictions of a loaded model on labelled images
-scores          predictions to accuracy, calibration, confusions
+scores          names and formulas of measurements; predictions of a loaded model
+evaluator       metrics of parameters on a test split, with their probes
 probes          k-NN, linear and few-shot classifiers of features
 retrieval       images that find their texts, and back
 attention_maps  attention rollout and distances, as arrays
+feature_files   features of many images in an .npz or .parquet file
 """

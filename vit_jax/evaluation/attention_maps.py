@@ -1,23 +1,23 @@
 """What a model attends to, and what its first layer holds, as arrays.
 
-The pictures of Figures 6 and 7 of the paper (arXiv:2010.11929) are drawn of these
-by `vit-jax attention`.
+`vit-jax attention` draws them, as Figures 6 and 7 of the paper (arXiv:2010.11929).
 """
 
 import jax.numpy as jnp
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Array, Float
 import numpy as np
 
-Weights = Float[ArrayLike, 'layers heads L L']
+AnyArray = Array | np.ndarray
+Weights = Float[AnyArray, 'layers heads L L']
 Map = Float[np.ndarray, 'rows columns']
 
 
-def rollout(weights: Weights) -> Float[ArrayLike, 'L L']:
-  """Returns how much of each token at the input is in each at the output.
+def rollout(weights: Weights) -> Float[Array, 'L L']:
+  """Returns the share of each input token in each output token; rows sum to 1.
 
-  Attention rollout (arXiv:2005.00928, Sec. 3; the paper's App. D.8): the weights,
-  averaged over the heads, and half an identity for the residual connection,
-  multiplied layer by layer. Rows sum to 1.
+  Attention rollout (arXiv:2005.00928, Sec. 3; the paper's App. D.8): weights are
+  averaged over the heads, mixed half and half with an identity for the residual
+  connection, and multiplied layer by layer.
   """
   identity = jnp.eye(weights.shape[-1], dtype=jnp.float32)
   mixing = identity
@@ -27,13 +27,12 @@ def rollout(weights: Weights) -> Float[ArrayLike, 'L L']:
 
 
 def patch_map(
-  rows: Float[ArrayLike, '*n L L'], grid: tuple[int, int]
-) -> Float[ArrayLike, '*n rows columns']:
-  """Returns the part of each patch in what the classifier sees.
+  rows: Float[AnyArray, '*n L L'], grid: tuple[int, int]
+) -> Float[AnyArray, '*n rows columns']:
+  """Returns the share of each patch in the class token, or in the mean of all.
 
   Args:
-    rows: weights, or a `rollout` of them; of the class token, if there is one,
-      its row is taken, otherwise the mean over all.
+    rows: attention weights or their `rollout`.
     grid: (rows, columns) of patches.
   """
   prefix = _prefix(rows.shape[-1], grid)
@@ -49,14 +48,14 @@ def mean_distances(
   weights: Weights,
   grid: tuple[int, int],
   pixels: tuple[int | float, int | float],
-) -> Float[np.ndarray, 'layers heads']:
+) -> Float[AnyArray, 'layers heads']:
   """Returns how far heads look, in pixels (Sec. 4.5, Fig. 7, App. D.7).
 
-  The distance between a patch and those it attends to, weighted by how much, and
-  averaged over the patches. The class token is left out.
+  The distance between a patch and those it attends to, weighted by attention and
+  averaged over the patches of one image. The class token does not count.
 
   Args:
-    weights: of one image.
+    weights: attention weights of one image.
     grid: (rows, columns) of patches.
     pixels: (height, width) of a patch.
   """
@@ -81,12 +80,7 @@ def position_similarities(
 def first_filters(
   kernel: Float[np.ndarray, 'h w C D'], count: int = 28
 ) -> Float[np.ndarray, 'n h w C']:
-  """Returns principal components of the patch embedding (Fig. 7), in [0, 1].
-
-  Args:
-    kernel: of the first layer.
-    count: how many, of which there may be fewer.
-  """
+  """Returns up to `count` principal components of the first kernel, in [0, 1]."""
   filters = kernel.reshape(-1, kernel.shape[-1]).T
   centred = filters - filters.mean(axis=0)
   components = np.linalg.svd(centred, full_matrices=False)[2][:count]

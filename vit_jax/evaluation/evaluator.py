@@ -1,6 +1,6 @@
-"""Top-1, top-5 and loss, every example counted once."""
+"""Metrics of parameters on a test split; every example counts once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
@@ -9,71 +9,64 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
-import ml_collections
 
 from vit_jax.data import batching
 from vit_jax.evaluation import probes
+from vit_jax.evaluation import scores
 from vit_jax.models import inference
 from vit_jax.models import losses
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 
-Batch = dict[str, Array]
-EvalStep = Callable[[Any, Batch], dict[str, Array]]
 EvalFn = Callable[[Any], dict[str, int | float]]
 
 
-def eval_step(
-  params: Any,
-  batch: Batch,
-  *,
-  model: nn.Module,
-  preprocess: Callable[[Array], Array],
-  loss: str,
-) -> dict[str, Array]:
-  """Returns sums over the examples of a batch whose mask is true."""
-  images = preprocess(batch['image'])
-  logits = inference.apply(model, params, images)
-  labels, mask = batch['label'], batch['mask']
-  values = {
-    'loss_test': losses.LOSSES[loss](logits, labels),
-    'accuracy_test': losses.is_in_top_k(logits, labels, 1),
-    'top5_test': losses.is_in_top_k(logits, labels, 5),
-    'examples_test': jnp.ones_like(labels),
-  }
-  return {k: jnp.sum(v, where=mask) for k, v in values.items()}
-
-
-def make_eval_step(
-  config: ml_collections.ConfigDict,
-  model: nn.Module,
-  data: batching.Data,
-  mesh: jax.sharding.Mesh,
-) -> EvalStep:
-  """Returns `eval_step` of a config, jitted."""
-  step = functools.partial(
-    eval_step,
-    model=model,
-    preprocess=data.preprocess.eval,
-    loss=config.loss,
-  )
-  return jax.jit(sharding.in_mesh(mesh, step))
-
-
 def make_eval_fn(
-  config: ml_collections.ConfigDict,
   model: nn.Module,
   data: batching.Data,
   mesh: jax.sharding.Mesh,
+  *,
+  loss: str,
+  batch_size: int,
+  probe_names: Sequence[str] = (),
 ) -> EvalFn:
-  """Returns `run` and the probes of a config: parameters to metrics."""
-  step_fn = make_eval_step(config, model, data, mesh)
-  probe = probes.make(config, data, mesh)
+  """Returns a function from parameters to metrics of `data.test`.
+
+  Args:
+    model: a classifier.
+    data: both splits; probes are fitted to the training split.
+    mesh: devices that compute each batch.
+    loss: name in `losses.LOSSES`.
+    batch_size: batch size over all devices.
+    probe_names: see `probes.fit`.
+  """
+
+  def sums_of(params: Any, batch: dict[str, Array]) -> dict[str, Array]:
+    images = data.preprocess.eval(batch['image'])
+    logits = inference.apply(model, params, images)
+    labels, mask = batch['label'], batch['mask']
+    _, best = jax.lax.top_k(logits, min(5, logits.shape[-1]))
+    values = {
+      scores.LOSS: losses.LOSSES[loss](logits, labels),
+      **scores.hits(best, labels),
+      scores.EXAMPLES: jnp.ones_like(labels),
+    }
+    return {k: jnp.sum(v, where=mask) for k, v in values.items()}
+
+  step_fn = jax.jit(sharding.in_mesh(mesh, sums_of))
+  probe_fn = probes.make(model, data, mesh, batch_size, probe_names)
 
   def eval_fn(params: Any) -> dict[str, int | float]:
-    params = inference.cast_weights(params, config.dtype)
-    metrics = run(step_fn, params, data, mesh, config.batch_eval)
-    return metrics | probe(params)
+    params = inference.cast_weights(params, model.dtype)
+    batches = batching.eval_batches(data, mesh, batch_size)
+    sums = (step_fn(params, batch) for batch in batches)
+    # Summed on the device: fetching would stop the next step from starting.
+    totals = functools.reduce(functools.partial(jax.tree.map, jnp.add), sums)
+    totals = {k: float(v) for k, v in jax.device_get(totals).items()}
+    count = int(totals.pop(scores.EXAMPLES))
+    counts = examples_and_skipped(data, count)
+    means = {k: v / count for k, v in totals.items()}
+    return means | counts | probe_fn(params)
 
   return eval_fn
 
@@ -81,56 +74,29 @@ def make_eval_fn(
 def with_average(
   eval_fn: EvalFn, params: Any, average: Any
 ) -> dict[str, int | float]:
-  """Returns the metrics of parameters and, as `_ema`, of their moving average.
+  """Returns metrics of parameters and, as `NAME_ema`, of their moving average.
 
   Args:
     eval_fn: parameters to metrics.
     params: parameters.
-    average: their moving average; empty where there is none.
+    average: moving average of the parameters; empty if there is none.
   """
   metrics = eval_fn(params)
   if not average:
     return metrics
-  averaged = eval_fn(average)
-  return metrics | {f'{name}_ema': value for name, value in averaged.items()}
-
-
-def run(
-  step_fn: EvalStep,
-  params: Any,
-  data: batching.Data,
-  mesh: jax.sharding.Mesh,
-  batch_size: int,
-) -> dict[str, int | float]:
-  """Returns the means over all test images, and how many there were.
-
-  Args:
-    step_fn: of `make_eval_step`.
-    params: of the model.
-    data: whose test split is read.
-    mesh: where the batches go.
-    batch_size: over all devices.
-  """
-  totals = None
-  for batch in batching.eval_batches(data, mesh, batch_size):
-    sums = step_fn(params, batch)
-    # Summed on the device: fetching would stop the next step from starting.
-    totals = jax.tree.map(jnp.add, totals, sums) if totals else sums
-  totals = {k: float(v) for k, v in jax.device_get(totals).items()}
-  count = int(totals.pop('examples_test'))
-  counts = examples_and_skipped(data, count)
-  return {**{k: v / count for k, v in totals.items()}, **counts}
+  averaged = eval_fn(average).items()
+  return metrics | {f'{name}{scores.AVERAGED}': x for name, x in averaged}
 
 
 def examples_and_skipped(data: batching.Data, count: int) -> dict[str, int]:
-  """Returns how many test images were read and how many were not.
+  """Returns how many test images were evaluated, `count`, and how many were not.
 
   Raises:
-    errors.UserError: if `count`, the former, is 0.
+    errors.UserError: if `count` is 0.
   """
   if not count:
     raise errors.UserError('None of the test images can be decoded.')
   skipped = len(data.test) - count
   if skipped:
     logging.warning('%d test images were skipped.', skipped)
-  return {'examples_test': count, 'skipped_test': skipped}
+  return {scores.EXAMPLES: count, scores.SKIPPED: skipped}

@@ -1,24 +1,22 @@
-"""How good a representation is: simple classifiers of it, evaluated.
+"""How good a representation is: accuracies of simple classifiers of features.
 
-The features are what the head sees. The classifiers, scikit-learn's, are fitted to
-those of the training images, prepared as in evaluation, and the weights stay.
+Features are the inputs of the head. The classifiers, scikit-learn's, are fitted to
+features of the training images, preprocessed as in evaluation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 from typing import Any
 
+import flax.linen as nn
 import jax
 from jax.experimental import multihost_utils
 from jaxtyping import Float, Int
-import ml_collections
 import numpy as np
 
-from vit_jax import models
-from vit_jax.configs import arguments
 from vit_jax.configs import common
 from vit_jax.data import batching
-from vit_jax.data import pipeline
+from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.models import inference
 from vit_jax.runtime import errors
@@ -26,7 +24,7 @@ from vit_jax.runtime import sharding
 
 Features = Float[np.ndarray, 'N D']
 Labels = Int[np.ndarray, ' N']
-ProbeFn = Callable[[Any], dict[str, float]]
+Reader = Callable[[sources.LabelledSource], tuple[Features, Labels]]
 
 _NEIGHBOURS, _TEMPERATURE = 20, 0.07  # As in DINO (arXiv:2104.14294).
 _RIDGES = tuple(2.0**i for i in range(-4, 17))
@@ -34,49 +32,96 @@ _COSTS = (1e-3, 1e-2, 1e-1, 1.0)
 
 
 def make(
-  config: ml_collections.ConfigDict,
+  model: nn.Module,
   data: batching.Data,
   mesh: jax.sharding.Mesh,
-) -> ProbeFn:
-  """Returns parameters to the accuracies of `config.evaluators`."""
-  names = tuple(config.evaluators)
-  if not names:
-    return lambda params: {}
-  module = models.from_config(arguments.of_model(config), num_classes=None)
+  batch_size: int,
+  names: Sequence[str],
+) -> Callable[[Any], dict[str, float]]:
+  """Returns a function from parameters to the accuracies of probes."""
+  headless = model.clone(num_classes=None)
+  train, test = data.train.source, data.test.source
 
   def features(params: Any, images: jax.Array) -> jax.Array:
-    return inference.apply(module, params, data.preprocess.eval(images))
+    return inference.apply(headless, params, data.preprocess.eval(images))
 
   step_fn = jax.jit(sharding.in_mesh(mesh, features))
-  # The training images, read as those of the test split are.
-  train = dataclasses.replace(
-    data.test, source=data.train.source, skipped=set()
-  )
 
-  def read(params: Any, decoded: pipeline.Decoded) -> tuple[Features, Labels]:
-    batches = batching.eval_batches(
-      dataclasses.replace(data, test=decoded), mesh, config.batch_eval
-    )
-    return _outputs(step_fn, params, batches)
+  def probe_fn(params: Any) -> dict[str, float]:
+    if not names:
+      return {}
+    # Only labelled sources have classes to probe.
+    assert isinstance(train, sources.LabelledSource)
+    assert isinstance(test, sources.LabelledSource)
 
-  def probe(params: Any) -> dict[str, float]:
-    # All hosts compute the same: the features of all images are on each.
-    test = read(params, data.test)
-    everything, accuracies = None, {}
-    for name in names:
-      if count := shots(name):
-        source = subsets.few_shots(train.source, count)
-        known = read(params, dataclasses.replace(train, source=source))
-      else:
-        everything = known = everything or read(params, train)
-      accuracies[f'accuracy_{name}'] = fit(name, *known).score(*test)
-    return accuracies
+    def read(source: sources.LabelledSource) -> tuple[Features, Labels]:
+      # The training images too are preprocessed as those of the test split.
+      decoded = dataclasses.replace(data.test, source=source)
+      part = dataclasses.replace(data, test=decoded)
+      rows = []
+      for batch in batching.eval_batches(part, mesh, batch_size):
+        outputs = step_fn(params, batch['image'])
+        # Every host gets the features of all images, and computes the same.
+        outputs, label, mask = multihost_utils.process_allgather(
+          (outputs, batch['label'], batch['mask']), tiled=True
+        )
+        rows.append((outputs[mask], label[mask]))
+      all_features, labels = zip(*rows, strict=True)
+      return np.concatenate(all_features), np.concatenate(labels)
 
-  return probe
+    return accuracies(names, read, train, test)
+
+  return probe_fn
+
+
+def of_rows(
+  rows: Callable[[Any], Iterable[tuple[int, np.ndarray]]],
+  names: Sequence[str],
+  train: sources.LabelledSource,
+  test: sources.LabelledSource,
+) -> dict[str, float]:
+  """Returns the accuracies of probes of a loaded model, see `accuracies`.
+
+  Args:
+    rows: a source to index and features of each decoded image, such as
+      `Predictor.iter_features`.
+    names: see `fit`.
+    train: images to fit probes to.
+    test: images to evaluate them on.
+
+  Raises:
+    errors.UserError: if there is no such probe, or no image can be decoded.
+  """
+
+  def read(source: sources.LabelledSource) -> tuple[Features, Labels]:
+    found = list(rows(source))
+    if not found:
+      raise errors.UserError('None of the images can be decoded.')
+    places, features = zip(*found, strict=True)
+    return np.stack(features), source.labels()[list(places)]
+
+  return accuracies(names, read, train, test)
+
+
+def accuracies(
+  names: Sequence[str],
+  read: Reader,
+  train: sources.LabelledSource,
+  test: sources.LabelledSource,
+) -> dict[str, float]:
+  """Returns the accuracy on `test` of each probe, fitted to features of `train`."""
+  known, found, unseen = {}, {}, read(test)
+  for name in names:
+    count = shots(name)
+    if count not in known:
+      known[count] = read(subsets.few_shots(train, count) if count else train)
+    model = fit(name, *known[count])
+    found[f'accuracy_{name}'] = float(model.score(*unseen))
+  return found
 
 
 def shots(name: str) -> int | None:
-  """Returns on how many images of each class a probe is fitted; None: all.
+  """Returns how many images of each class a probe is fitted to; None for all.
 
   Raises:
     errors.UserError: if there is no such probe.
@@ -90,16 +135,12 @@ def shots(name: str) -> int | None:
 
 
 def fit(name: str, features: Features, labels: Labels) -> Any:
-  """Returns a classifier of scikit-learn, fitted.
+  """Returns a fitted classifier of scikit-learn.
 
-  Args:
-    name: '10shot', any number before: least squares with targets of ±1 and an L2
-      penalty (arXiv:2010.11929, Sec. 4.1) that leaving one out chooses; 'knn':
-      votes of the 20 nearest by cosine, weighted with exp(cosine / 0.07);
-      'linear': multinomial logistic regression, whose L2 penalty is chosen on a
-      tenth of the images.
-    features: float32 [N, D].
-    labels: [N].
+  '10shot', or any number: least squares with targets of ±1 (arXiv:2010.11929,
+  Sec. 4.1), its L2 penalty chosen by leave-one-out. 'knn': votes of the 20 nearest
+  by cosine, weighted with exp(cosine / 0.07). 'linear': multinomial logistic
+  regression, its L2 penalty chosen on a tenth of the images.
   """
   from sklearn import linear_model
   from sklearn import model_selection
@@ -111,7 +152,7 @@ def fit(name: str, features: Features, labels: Labels) -> Any:
     scale = preprocessing.StandardScaler()
     model = linear_model.RidgeClassifierCV(alphas=_RIDGES)
   elif name == 'knn':
-    # Of vectors of length 1: half of the squared distance is 1 - cosine.
+    # Between vectors of length 1, half the squared distance is 1 - cosine.
     scale = preprocessing.Normalizer()
     model = neighbors.KNeighborsClassifier(
       min(_NEIGHBOURS, len(labels)),
@@ -125,20 +166,3 @@ def fit(name: str, features: Features, labels: Labels) -> Any:
       cv=model_selection.ShuffleSplit(1, test_size=0.1, random_state=0),
     )
   return steps.make_pipeline(scale, model).fit(features, labels)
-
-
-def _outputs(
-  step_fn: Callable[[Any, jax.Array], jax.Array],
-  params: Any,
-  batches: Iterator[dict[str, jax.Array]],
-) -> tuple[Features, Labels]:
-  """Returns features and labels of all images that can be decoded."""
-  features, labels = [], []
-  for batch in batches:
-    outputs = step_fn(params, batch['image'])
-    outputs, label, mask = multihost_utils.process_allgather(
-      (outputs, batch['label'], batch['mask']), tiled=True
-    )
-    features.append(outputs[mask])
-    labels.append(label[mask])
-  return np.concatenate(features), np.concatenate(labels)

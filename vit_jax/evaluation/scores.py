@@ -1,26 +1,50 @@
-"""What a classifier is worth, from what it said of labelled images."""
+"""Names and formulas of measurements, and the predictions they are made from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 from typing import Any
+import unicodedata
 
-from jaxtyping import Float, Int
+from jaxtyping import Array, Bool, Float, Int
 import numpy as np
+import tqdm
 
+from vit_jax.data import sources
+from vit_jax.runtime import errors
+
+# In metrics.jsonl, in artifacts, and in what `vit-jax evaluate` prints.
+ACCURACY, TOP5, LOSS = 'accuracy_test', 'top5_test', 'loss_test'
+EXAMPLES, SKIPPED = 'examples_test', 'skipped_test'
+# Recall@1 and recall@5 from text to image.
+TO_IMAGE, TO_IMAGE_TOP5 = 'text_to_image_test', 'text_to_image_top5_test'
+# The same measurement of the moving average of the parameters.
+AVERAGED = '_ema'
+
+_TOP = 5
 _BINS = 15
+
+Classes = Int[Array | np.ndarray, ' N']
+
+
+def hits(
+  best: Int[Array | np.ndarray, 'N k'], labels: Classes
+) -> dict[str, Bool[Array | np.ndarray, ' N']]:
+  """Returns whether each label is the first, and one of the first 5, of `best`."""
+  right = best[:, :_TOP] == labels[:, None]
+  return {ACCURACY: right[:, 0], TOP5: right.any(axis=1)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-  """What a model said of N images.
+  """Predictions for N labelled images.
 
   Attributes:
-    places: of the images in their source.
-    labels: classes they are of.
+    places: indices of the images in their source.
+    labels: true classes.
     best: the k most probable classes, the best first; k is 5, or the number of
       classes if that is less.
-    confidence: probability of the best.
-    probability: of the label.
+    confidence: probability of the best class.
+    probability: probability of the label.
   """
 
   places: Int[np.ndarray, ' N']
@@ -30,75 +54,136 @@ class Predictions:
   probability: Float[np.ndarray, ' N']
 
   @property
-  def correct(self) -> np.ndarray:
-    """Whether the best class is the label, bool [N]."""
+  def correct(self) -> Bool[np.ndarray, ' N']:
+    """Whether the best class is the label."""
     return self.best[:, 0] == self.labels
 
 
+def predict(
+  rows: Iterable[tuple[int, Float[np.ndarray, ' K']]],
+  class_names: Sequence[str],
+  source: sources.LabelledSource,
+) -> Predictions:
+  """Returns the predictions for the images of a source.
+
+  Args:
+    rows: index and probabilities of each decoded image, of
+      `Predictor.probabilities`.
+    class_names: classes of the model.
+    source: labelled images.
+
+  Raises:
+    errors.UserError: if the model does not know the classes, or no image can be
+      decoded.
+  """
+  labels = class_map(source.class_names, class_names)[source.labels()]
+  places, best, confidence, probability = [], [], [], []
+  for place, row in tqdm.tqdm(rows, total=len(source), disable=None):
+    top = np.argsort(-row, kind='stable')[:_TOP]
+    places.append(place)
+    best.append(top)
+    confidence.append(row[top[0]])
+    probability.append(row[labels[place]])
+  if not places:
+    raise errors.UserError('None of the images can be decoded.')
+  return Predictions(
+    places=np.array(places),
+    labels=labels[places],
+    best=np.stack(best),
+    confidence=np.array(confidence),
+    probability=np.array(probability),
+  )
+
+
+def class_map(
+  dataset: Sequence[str], model: Sequence[str]
+) -> Int[np.ndarray, ' n']:
+  """Returns the class of the model for each class of a data set.
+
+  Classes are matched by name; the data set may have fewer. If names do not match,
+  numbers do: where the data set numbers its classes, as ImageNet-V2's folders do, or
+  where the weights have no names and as many classes as the data set.
+
+  Raises:
+    errors.UserError: if the classes match neither way.
+  """
+  # Labels of a model may have accents of their own, as macOS writes names.
+  dataset = [unicodedata.normalize('NFC', name) for name in dataset]
+  index = {unicodedata.normalize('NFC', x): i for i, x in enumerate(model)}
+  if set(dataset) <= set(index):
+    return np.array([index[name] for name in dataset])
+  if all(n.isdecimal() and int(n) < len(model) for n in dataset):
+    return np.array([int(name) for name in dataset])
+  is_numbered = list(model) == [f'class {i}' for i in range(len(model))]
+  if is_numbered and len(dataset) == len(model):
+    return np.arange(len(dataset))
+  unknown = [name for name in dataset if name not in index]
+  raise errors.UserError(
+    f'The images have {len(dataset)} classes, the model has {len(model)}.'
+    f' It does not know {len(unknown)} of them: {", ".join(unknown[:3])}. It knows'
+    f' {", ".join(model[:3])}, ... Was it trained on another data set?'
+  )
+
+
 def summary(p: Predictions) -> dict[str, int | float]:
-  """Returns the numbers that are of all images together.
+  """Returns the scores of all images together.
 
   `nll` is the mean of -log(probability of the label), `ece` the expected
   calibration error (arXiv:1706.04599, Sec. 2) in 15 bins.
   """
+  gaps = [
+    row['examples'] * abs(row['accuracy'] - row['confidence'])
+    for row in reliability(p)
+  ]
   return {
-    'examples': len(p.labels),
-    'top1': float(p.correct.mean()),
-    'top5': float((p.best == p.labels[:, None]).any(axis=1).mean()),
+    EXAMPLES: len(p.labels),
+    **{k: float(v.mean()) for k, v in hits(p.best, p.labels).items()},
     'nll': float(-np.log(np.maximum(p.probability, 1e-12)).mean()),
-    'ece': expected_calibration_error(p),
+    'ece': float(sum(gaps) / len(p.labels)),
     'confidence': float(p.confidence.mean()),
   }
 
 
-def expected_calibration_error(p: Predictions) -> float:
-  """Returns how far, on average, confidence is from accuracy."""
-  return float(
-    sum(
-      row['examples'] * abs(row['accuracy'] - row['confidence'])
-      for row in reliability(p)
-    )
-    / len(p.labels)
-  )
+def details(p: Predictions, class_names: Sequence[str]) -> dict[str, Any]:
+  """Returns calibration, scores by class and confusions, ready for JSON."""
+  return {
+    'most_confused': confused(p, class_names, most=10),
+    'reliability': reliability(p),
+    'classes': per_class(p, class_names),
+    'labels': list(class_names),
+    'confusion': confusion(p).tolist(),
+  }
 
 
 def reliability(p: Predictions) -> list[dict[str, int | float]]:
-  """Returns accuracy and mean confidence, by bins of confidence that have any."""
+  """Returns accuracy and mean confidence by bins of confidence, without empty ones."""
   bins = np.clip(np.ceil(p.confidence * _BINS).astype(int) - 1, 0, _BINS - 1)
-  rows = []
-  for i in np.unique(bins):
-    inside = bins == i
-    rows.append(
-      {
-        'from': i / _BINS,
-        'to': (i + 1) / _BINS,
-        'examples': int(inside.sum()),
-        'accuracy': float(p.correct[inside].mean()),
-        'confidence': float(p.confidence[inside].mean()),
-      }
-    )
-  return rows
+  return [
+    {
+      'from': i / _BINS,
+      'to': (i + 1) / _BINS,
+      'examples': int((bins == i).sum()),
+      'accuracy': float(p.correct[bins == i].mean()),
+      'confidence': float(p.confidence[bins == i].mean()),
+    }
+    for i in np.unique(bins)
+  ]
 
 
 def per_class(
   p: Predictions, class_names: Sequence[str]
 ) -> dict[str, dict[str, int | float]]:
-  """Returns examples, recall and precision of each class that has examples.
+  """Returns examples, accuracy (recall) and precision of each class with examples."""
+  from sklearn import metrics  # Imported late: it takes a second.
 
-  Recall is what is called the accuracy of a class: the share of its images that
-  are found. Precision, the share that is right of what is taken for it, is 0
-  where nothing is.
-  """
-  size = len(class_names)
-  examples, taken, hits = (
-    np.bincount(x, minlength=size).tolist()
-    for x in (p.labels, p.best[:, 0], p.labels[p.correct])
+  precision, recall, _, examples = metrics.precision_recall_fscore_support(
+    p.labels, p.best[:, 0], labels=range(len(class_names)), zero_division=0
   )
   return {
     name: {
-      'examples': examples[i],
-      'accuracy': hits[i] / examples[i],
-      'precision': hits[i] / taken[i] if taken[i] else 0.0,
+      'examples': int(examples[i]),
+      'accuracy': float(recall[i]),
+      'precision': float(precision[i]),
     }
     for i, name in enumerate(class_names)
     if examples[i]
@@ -106,7 +191,7 @@ def per_class(
 
 
 def confusion(p: Predictions) -> Int[np.ndarray, 'n 3']:
-  """Returns rows of a class, what it was taken for and how often, if ever."""
+  """Returns rows of (class, predicted class, images), without empty ones."""
   pairs = np.stack([p.labels, p.best[:, 0]], axis=1)
   found, counts = np.unique(pairs, axis=0, return_counts=True)
   return np.column_stack([found, counts])
@@ -115,35 +200,31 @@ def confusion(p: Predictions) -> Int[np.ndarray, 'n 3']:
 def confused(
   p: Predictions, class_names: Sequence[str], most: int
 ) -> list[dict[str, Any]]:
-  """Returns the pairs of classes most often confused, the most first."""
+  """Returns the pairs of classes confused most often, in that order."""
   rows = confusion(p)
   rows = rows[rows[:, 0] != rows[:, 1]]
   rows = rows[np.argsort(-rows[:, 2], kind='stable')][:most].tolist()
   return [
-    {
-      'class': class_names[label],
-      'taken_for': class_names[other],
-      'examples': count,
-    }
-    for label, other, count in rows
+    {'class': class_names[i], 'predicted': class_names[j], 'examples': n}
+    for i, j, n in rows
   ]
 
 
-def any_of(
+def real_accuracy(
   p: Predictions, accepted: Sequence[Sequence[int]]
 ) -> dict[str, int | float]:
-  """Returns the accuracy where several labels may be right, as in ReaL.
+  """Returns the accuracy by ReaL labels (arXiv:2006.07159).
 
   Args:
     p: predictions.
-    accepted: classes of each of them; images with none are left out.
+    accepted: correct classes of each image; images without any do not count.
   """
-  hits = [
+  right = [
     best in labels
     for best, labels in zip(p.best[:, 0].tolist(), accepted, strict=True)
     if labels
   ]
   return {
-    'examples_real': len(hits),
-    'top1_real': float(np.mean(hits)) if hits else 0.0,
+    'examples_real': len(right),
+    'accuracy_real': float(np.mean(right)) if right else 0.0,
   }

@@ -1,4 +1,4 @@
-"""Losses, one number an example, and the metrics of an evaluation."""
+"""Losses, one number an example."""
 
 from collections.abc import Callable
 
@@ -61,9 +61,3 @@ def contrastive(
   to_text = LOSSES[loss](logits, labels, label_smoothing)
   to_image = LOSSES[loss](logits.T, labels, label_smoothing)
   return (to_text + to_image) / 2
-
-
-def is_in_top_k(logits: Logits, labels: Labels, k: int) -> Array:
-  """Whether the label is among the k largest logits, bool [B]."""
-  _, top = jax.lax.top_k(logits, min(k, logits.shape[-1]))
-  return jnp.any(top == labels[:, None], axis=-1)

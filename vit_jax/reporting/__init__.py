@@ -1,8 +1,9 @@
-"""What people look at: curves, plots, the page of a run.
+"""Pictures and pages: curves, plots, the page of a run, the demo.
 
 report              the page of a run
-curves              metrics to lines
-plot                pictures of numbers
-attention_pictures  pictures of attention and of the first layer
+curves              metrics of a run to lines
+plot                figures of numbers
+attention_pictures  figures of attention and of the first layer
 contact_sheet       images of a batch
+demo_page           the page that classifies a dropped image
 """

@@ -1,24 +1,25 @@
-"""The numbers of a run, as lines to be drawn."""
+"""The metrics of a run, as lines to draw."""
 
 from collections.abc import Mapping, Sequence
 import os
 
+from vit_jax.evaluation import scores
 from vit_jax.reporting import plot
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import metrics
 
 Row = metrics.Row
 
-PANELS = {  # What is drawn together, by what is on the y axis.
-  'loss': ('train_loss', 'loss_test', 'loss_test_ema'),
-  'test accuracy': ('accuracy_test', 'accuracy_test_ema'),
+PANELS = {  # Metrics drawn together, by the title of their y axis.
+  'loss': ('train_loss', scores.LOSS, scores.LOSS + scores.AVERAGED),
+  'test accuracy': (scores.ACCURACY, scores.ACCURACY + scores.AVERAGED),
   'learning rate': ('lr',),
   'images/s': ('img_sec_train',),
 }
 
 
 def read(workdir: os.PathLike | str) -> list[Row]:
-  """Returns the lines of `metrics.jsonl`; none if there is no such file."""
+  """Returns the lines of `metrics.jsonl`; empty if there is no such file."""
   path = workdir_lib.at(workdir).metrics
   if not path.is_file():
     return []
@@ -28,14 +29,15 @@ def read(workdir: os.PathLike | str) -> list[Row]:
 def panels(
   rows: Sequence[Row], titles: Sequence[str] = tuple(PANELS)
 ) -> dict[str, Mapping[str, plot.Line]]:
-  """Returns what `plot.curves` takes, of those that there are numbers for."""
-  found = {}
+  """Returns the arguments of `plot.curves` for the metrics in `rows`."""
+  found: dict[str, Mapping[str, plot.Line]] = {}
   for title in titles:
     lines = {}
     for name in PANELS[title]:
-      points = [(row['step'], row[name]) for row in rows if name in row]
-      if points:
-        lines[name] = tuple(zip(*points, strict=True))
+      of_name = [row for row in rows if name in row]
+      if of_name:
+        steps = [row['step'] for row in of_name]
+        lines[name] = steps, [row[name] for row in of_name]
     if lines:
       found[title] = lines
   return found

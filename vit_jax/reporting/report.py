@@ -1,10 +1,6 @@
-"""Writes a page about a run, WORKDIR/report.html, which needs no other file.
+"""The page about a run, WORKDIR/report.html: one file with all pictures in it.
 
-python -m vit_jax.reporting.report /tmp/run
-
-Each run leaves one at its end (`config.report`); of a run that goes on, this shows
-the newest checkpoint. Test images are looked at once more, for the confusions and
-for the best and worst predictions.
+It predicts the test images once more, for confusions and for examples.
 """
 
 import base64
@@ -17,7 +13,6 @@ from typing import Any
 import cv2
 import flax.traverse_util
 from jaxtyping import Float, Int
-import ml_collections
 import numpy as np
 
 from vit_jax import checkpoint
@@ -25,7 +20,6 @@ from vit_jax import models
 from vit_jax import predictor as predictor_lib
 from vit_jax.data import sources
 from vit_jax.data import subsets
-from vit_jax.evaluation import predictions
 from vit_jax.evaluation import scores
 from vit_jax.models import flops
 from vit_jax.reporting import attention_pictures
@@ -37,11 +31,11 @@ from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import record as weights_lib
 
-_EXAMPLES = 8  # Of the best predictions, and of the worst.
-_SIDE = 224  # Of their pictures, in pixels.
-_MOST_CLASSES = 200  # That are drawn in a matrix.
-_WORST_CLASSES = 15  # That are listed.
-_PANEL = (4, 2.8)  # Inches, so that a phone shows letters of a good size.
+_EXAMPLES = 8  # Most confident predictions shown, correct and wrong ones each.
+_SIDE = 224  # Longer side of their pictures, in pixels.
+_MOST_CLASSES = 200  # Most classes for which the confusion matrix is drawn.
+_WORST_CLASSES = 15  # Weakest classes listed.
+_PANEL = (4, 2.8)  # Inches, so that letters are legible on a phone.
 
 
 def write(
@@ -50,19 +44,18 @@ def write(
   weights: weights_lib.Weights | None = None,
   source: sources.LabelledSource | None = None,
 ) -> storage.Path:
-  """Writes the page; returns its path.
+  """Writes the page and returns its path.
 
   Args:
-    workdir: of the run, which has its metrics.
-    config: of the run.
-    weights: of the model; None if there are none yet.
-    source: of test images; None leaves out what needs them.
+    workdir: workdir with the metrics of the run.
+    config: settings of the run.
+    weights: trained model; None if there is none yet.
+    source: test images; None omits the sections about predictions.
 
   Raises:
-    errors.UserError: at an image that cannot be decoded, or if the page cannot
-      be written.
+    errors.UserError: if the page cannot be written.
   """
-  import jinja2  # Only here, at the end of a run.
+  import jinja2  # Imported late: only the page needs it.
 
   run = workdir_lib.at(workdir)
   rows = curves.read(run)
@@ -95,25 +88,25 @@ def _title(config: Mapping[str, Any]) -> str:
 
 
 def _facts(rows: Sequence[curves.Row]) -> list[tuple[str, str]]:
-  """Returns what stands at the top: last values, and the median of the speed."""
-  last = {}
+  """Returns the newest value of each metric, and the median speed."""
+  last: dict[str, int | float] = {}
   for row in rows:
     last |= row
   speeds = [row['img_sec_train'] for row in rows if 'img_sec_train' in row]
   if speeds:
     last['img_sec_train'] = statistics.median(speeds)
   shown = {
-    'top-1': ('accuracy_test', '{:.2%}'),
-    'top-1, averaged': ('accuracy_test_ema', '{:.2%}'),
-    'test images': ('examples_test', '{:,.0f}'),
-    'test loss': ('loss_test', '{:.4g}'),
+    'top-1': (scores.ACCURACY, '{:.2%}'),
+    'top-1, averaged': (scores.ACCURACY + scores.AVERAGED, '{:.2%}'),
+    'test images': (scores.EXAMPLES, '{:,.0f}'),
+    'test loss': (scores.LOSS, '{:.4g}'),
     'training loss': ('train_loss', '{:.4g}'),
     'steps': ('step', '{:,.0f}'),
     'images/s, median': ('img_sec_train', '{:,.4g}'),
   }
   return [
-    (title, how.format(last[name]))
-    for title, (name, how) in shown.items()
+    (title, text.format(last[name]))
+    for title, (name, text) in shown.items()
     if name in last
   ]
 
@@ -126,7 +119,7 @@ def _panels(rows: Sequence[curves.Row]) -> list[tuple[str, str]]:
 
 
 def _flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-  """Returns names, after those they are in and a dot, and values as text."""
+  """Returns the full name, such as pp.crop, and the text of each value."""
   flat = flax.traverse_util.flatten_dict(dict(values), sep='.')
   return [
     (name, json.dumps(value, ensure_ascii=False))
@@ -135,11 +128,11 @@ def _flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _model(weights: weights_lib.Weights | None) -> str:
-  if weights is None:
+  if weights is None or weights.image_shape is None:
     return ''
   table = models.parameter_table(weights.params)
   cost = flops.forward_flops(weights.module(), weights.image_shape)
-  return f'{table}\nForward pass: {cost / 1e9:.4g} GFLOP an image.'
+  return f'{table}\nForward pass: {cost / 1e9:.4g} GFLOP per image.'
 
 
 def _predictions(
@@ -147,16 +140,16 @@ def _predictions(
   source: sources.LabelledSource | None,
   batch_size: int,
 ) -> dict[str, Any]:
-  """Returns what the page tells of test images; nothing if there are none."""
+  """Returns the sections about test images; empty if there is nothing to predict."""
   if weights is None or source is None or weights.vocabulary:
     return {}
-  if weights_lib.has_zero_head(weights.params):  # It never learned anything.
+  if weights_lib.has_zero_head(weights.params):  # Before the first step.
     return {}
   predictor = predictor_lib.Predictor(
     weights, batch_size=batch_size, on_bad_image='skip'
   )
-  p = predictions.predictions(predictor, source)
   names = predictor.labels
+  p = scores.predict(predictor.probabilities(source), names, source)
   classes = scores.per_class(p, names)
   worst = sorted(classes.items(), key=lambda item: item[1]['accuracy'])
   return {
@@ -178,15 +171,15 @@ def _matrix(p: scores.Predictions, names: Sequence[str]) -> str:
   for label, other, count in scores.confusion(p):
     shares[label, other] = count
   shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1)
-  return plot.svg(plot.matrix(shares, names, x='taken for', y='class'))
+  return plot.svg(plot.matrix(shares, names, x='predicted', y='class'))
 
 
 def _calibration(p: scores.Predictions) -> Any:
   rows = scores.reliability(p)
-  lines = {
-    'this model': tuple(
-      [row[name] for row in rows] for name in ('confidence', 'accuracy')
-    ),
+  confidence = [row['confidence'] for row in rows]
+  accuracy = [row['accuracy'] for row in rows]
+  lines: dict[str, plot.Line] = {
+    'this model': (confidence, accuracy),
     'perfect': ([0, 1], [0, 1]),
   }
   return plot.curves({'accuracy': lines}, x='confidence', size=_PANEL)
@@ -197,11 +190,15 @@ def _examples(
   source: sources.LabelledSource,
   p: scores.Predictions,
 ) -> dict[str, list[dict[str, Any]]]:
-  """Returns the surest of the right predictions, and of the wrong ones."""
+  """Returns the most confident correct and wrong predictions, with pictures."""
   right, wrong = np.flatnonzero(p.correct), np.flatnonzero(~p.correct)
   chosen = {
-    'Surest and right': right[np.argsort(-p.confidence[right])][:_EXAMPLES],
-    'Surest and wrong': wrong[np.argsort(-p.confidence[wrong])][:_EXAMPLES],
+    'Most confident, correct': right[np.argsort(-p.confidence[right])][
+      :_EXAMPLES
+    ],
+    'Most confident, wrong': wrong[np.argsort(-p.confidence[wrong])][
+      :_EXAMPLES
+    ],
   }
   return {
     title: _pictures(predictor, source, p, indices)
@@ -220,20 +217,19 @@ def _pictures(
   images = [
     attention_pictures.as_picture(x) for _, x in predictor.prepared(subset)
   ]
-  maps = [None] * len(images)
+  attention = [''] * len(images)
   if predictor.weights.spec.num_heads:
-    maps = predictor.rollout(subset)
+    maps = zip(images, predictor.rollout(subset), strict=True)
+    attention = [_data_uri(attention_pictures.on_image(*x)) for x in maps]
   return [
     {
       'image': _data_uri(image),
-      'attention': _data_uri(attention_pictures.on_image(image, values))
-      if values is not None
-      else '',
+      'attention': picture,
       'label': predictor.labels[p.labels[i]],
-      'taken_for': predictor.labels[p.best[i, 0]],
+      'predicted': predictor.labels[p.best[i, 0]],
       'confidence': p.confidence[i],
     }
-    for i, image, values in zip(indices, images, maps, strict=True)
+    for i, image, picture in zip(indices, images, attention, strict=True)
   ]
 
 
@@ -244,27 +240,27 @@ def _data_uri(image: Float[np.ndarray, 'H W 3']) -> str:
   small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
   pixels = np.round(np.clip(small, 0, 1) * 255).astype(np.uint8)
   _, data = cv2.imencode('.jpg', pixels[..., ::-1])
-  return f'data:image/jpeg;base64,{base64.b64encode(data).decode()}'
+  return f'data:image/jpeg;base64,{base64.b64encode(data.tobytes()).decode()}'
 
 
 def of_workdir(
   workdir: str, dataset: str | None = None, *, looks: bool = True
 ) -> storage.Path:
-  """Writes the page of a run that ended, or goes on.
+  """Writes the page of a run that has ended or is still running.
 
   Args:
-    workdir: of the run.
-    dataset: where the images are now; None for where they were.
-    looks: whether to look at the test images.
+    workdir: workdir of the run.
+    dataset: folder or name of the images; None for that of the run.
+    looks: whether to predict the test images.
 
   Raises:
-    errors.UserError: if it is no workdir, or what `write` raises.
+    errors.UserError: if there is no run, or the page cannot be written.
   """
   run = workdir_lib.at(workdir)
   config = files.read_json(run.config)
   if 'dataset' not in config:
     raise errors.UserError(
-      f'{workdir} is no workdir of a run: it has no config.json of one.'
+      f'{workdir} is not a workdir: it has no config.json of a run.'
     )
   weights, source = None, None
   path = run.artifact_ema if config['ema_decay'] else run.artifact
@@ -272,13 +268,11 @@ def of_workdir(
     with storage.local_copy(path if path.is_dir() else workdir) as folder:
       weights = checkpoint.read(folder)
   except errors.UserError as e:
-    print(f'No predictions are shown: {e}')
+    print(f'The page shows no predictions: {e}')
   if looks and weights is not None and not weights.vocabulary:
-    config = ml_collections.ConfigDict(config)
     source = sources.get_source(
-      dataset or config.dataset,
-      config.pp.test,
-      data_dir=config.tfds_data_dir,
+      dataset or config['dataset'],
+      config['pp']['test'],
+      data_dir=config['tfds_data_dir'],
     )
-    config = config.to_dict()
   return write(workdir, config, weights, source)

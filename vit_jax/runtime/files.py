@@ -111,8 +111,13 @@ def write_lines(names: Sequence[str], path: storage.Path) -> None:
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
-  """Undoes `write_lines`."""
+  """Undoes `write_lines`; lines that only begin like JSON stay as they are."""
+
+  def name(line: str) -> str:
+    try:
+      return json.loads(line) if line.startswith('"') else line
+    except ValueError:
+      return line
+
   lines = path.read_text(encoding='utf-8').split('\n')
-  return [
-    json.loads(line) if line.startswith('"') else line for line in lines[:-1]
-  ]
+  return [name(line) for line in (lines if lines[-1] else lines[:-1])]

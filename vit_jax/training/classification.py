@@ -53,5 +53,12 @@ def make_task(
     initial_params=lambda weights: initial.initial_params(
       config, model, shapes, data.image_shape, weights
     ),
-    eval_fn=evaluator.make_eval_fn(config, model, data, mesh),
+    eval_fn=evaluator.make_eval_fn(
+      model,
+      data,
+      mesh,
+      loss=config.loss,
+      batch_size=config.batch_eval,
+      probe_names=config.evaluators,
+    ),
   )

@@ -12,13 +12,14 @@ from flax import struct
 import jax
 import orbax.checkpoint as ocp
 
+from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 
 _policies = ocp.checkpoint_managers
 
-BEST_METRIC = 'accuracy_test'
+BEST_METRIC = scores.ACCURACY
 
 _TEMPORARY = '.orbax-checkpoint-tmp'  # Ends the name of what is not whole.
 _WHOLE = 'commit_success.txt'
