@@ -115,7 +115,7 @@ def test_images_of_other_formats_are_not_opened():
   image = np.zeros((4, 4, 3), np.uint8)
   for suffix in ('.tiff', '.ppm', '.hdr'):
     data = cv2.imencode(suffix, image)[1].tobytes()
-    with pytest.raises(ValueError, match='no JPEG, PNG, WebP or BMP image'):
+    with pytest.raises(ValueError, match='not a JPEG, PNG, WebP or BMP image'):
       transforms.decode(data)
 
 

@@ -57,7 +57,7 @@ def test_a_reader_that_has_had_enough():
     ('.', 'cannot be read: .*Is a directory'),
     ('raises.py:x', r'wants this, not that \(.*raises.py:2\)'),
     ('looks_up.py', r'a_name \(.*looks_up.py:2\)'),
-    ('syntax.py', 'syntax.py:1 is no Python'),
+    ('syntax.py', 'syntax.py:1 is not Python'),
     ('takes_none.py:x', r'takes 0 .*--config=FILE.py:ARGUMENT'),
     ('takes_one.py', "'model_folder'.*--config=FILE.py:ARGUMENT"),
     ('configs/folder.py:b16', 'folder.py needs a model and a folder'),

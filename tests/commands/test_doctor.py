@@ -68,7 +68,7 @@ def add_tif(root):
   ('change', 'status', 'text'),
   [
     (break_nothing, doctor.OK, '36 images in train (36 decoded), 15 images in'),
-    (break_file, doctor.FAILED, 'red/3.jpg cannot be decoded: no JPEG, PNG, '),
+    (break_file, doctor.FAILED, 'red/3.jpg cannot be decoded: not a JPEG, '),
     (remove_test, doctor.FAILED, "Split 'test' of"),
     (keep_one_class, doctor.FAILED, "has only one class, 'green'"),
     (add_tif, doctor.WARNING, 'files that are not read, test: 1 .tif'),

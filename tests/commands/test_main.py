@@ -40,7 +40,7 @@ def interrupted(folder, workdir, *signals_and_steps):
     result = run(*signalled(folder, workdir, number, step, *LONG))
     codes.append(result.returncode)
     if number == signal.SIGTERM:
-      assert 'the same command goes on' in result.stderr
+      assert 'the same command continues' in result.stderr
   result = run(*arguments(folder, workdir, *LONG))
   assert result.returncode == 0, result.stderr
   return codes
@@ -205,7 +205,7 @@ WRONG = {
   ),
   'another data set': (
     ['--config.dataset=/no/such'],
-    'which is no folder here',
+    'no such folder here',
   ),
   'divergence': (
     [

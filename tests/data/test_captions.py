@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import unicodedata
 
 from conftest import COLOURS
 from conftest import tiny_lit
@@ -157,14 +158,25 @@ def test_line_ends_blank_lines_and_other_folders(tmp_path):
   assert found == {'x.WEBP': ['a cat'], '1.jpg': ['naïve']}
 
 
+@pytest.mark.parametrize('on_disk', ['NFC', 'NFD'])
+def test_image_names_may_be_in_another_unicode_form(tmp_path, on_disk):
+  forms = [unicodedata.normalize(form, 'café.jpg') for form in ('NFC', 'NFD')]
+  write(tmp_path, [f'{name}\tcaption {i}' for i, name in enumerate(forms)])
+  name = unicodedata.normalize(on_disk, 'café.jpg')
+  (tmp_path / 'train' / name).write_bytes(b'')
+  source = captions_lib.open_captions(tmp_path, 'train')
+  assert names(source) == [name]
+  assert source[0]['captions'] == ['caption 0', 'caption 1']
+
+
 @pytest.mark.parametrize(
   'suffix, line, message',
   [
     ('tsv', '1.jpg a cat', r"captions.tsv, line 2: '1.jpg a cat' has no TAB"),
     ('tsv', '1.jpg\t ', 'line 2: the caption of 1.jpg is empty'),
     ('tsv', 'no.jpg\tcat', 'line 2: there is no image .*train/no.jpg'),
-    ('tsv', 'a.gif\tcat', r'line 2: .*a.gif is no image by its name.*\.webp'),
-    ('jsonl', '{"image": "1.jpg"', 'captions.jsonl, line 2: no JSON'),
+    ('tsv', 'a.gif\tcat', r'line 2: .*a.gif is not an image: names.*\.webp'),
+    ('jsonl', '{"image": "1.jpg"', 'captions.jsonl, line 2: not JSON'),
     ('jsonl', '{"image": "1.jpg"}', 'line 2: not of the form {"image"'),
     ('jsonl', '{"image": "1.jpg", "captions": []}', 'line 2: not of the form'),
     ('jsonl', '["1.jpg", "cat"]', 'line 2: not of the form'),
@@ -184,7 +196,7 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(errors.UserError, match=message):
       captions_lib.open_captions(root, split)
 
-  refused('is no folder here', root=tmp_path / 'absent')
+  refused('There is no folder .* here', root=tmp_path / 'absent')
   refused('has no captions. It must have train/captions.tsv')
   write(tmp_path, ['0.jpg\tx'])
   refused(r"Split 'test' of .* There are train \(1 images\)", split='test')

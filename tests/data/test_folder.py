@@ -67,7 +67,7 @@ def test_folders_without_splits_are_told_the_layout(tmp_path):
     add_images(tmp_path / name, 'a.png', 'b.png')
   assert message(tmp_path) == (
     f'{tmp_path} has 4 images in cat, dog, but no splits. It must look like'
-    f' train/<class>/<image> and test/<class>/<image>, images being .jpg, .jpeg,'
+    f' train/<class>/<image> and test/<class>/<image>, with images .jpg, .jpeg,'
     f' .png, .webp, .bmp. To split one set of classes, move their folders to'
     f" {tmp_path}/train and set config.pp.train='train[:90%]'"
     f" config.pp.test='train[90%:]'."
@@ -127,6 +127,20 @@ def test_one_class_in_both_unicode_forms_is_one_class(image_folder):
   source = sources.get_source(str(image_folder), 'train')
   assert len(source.class_names) == 4
   assert np.bincount(source.labels()).tolist() == [12, 12, 12, 2]
+
+
+def test_both_unicode_forms_of_file_names_give_one_order(tmp_path):
+  orders = []
+  for form in ('NFC', 'NFD'):
+    root = tmp_path / form
+    for split in ('train', 'test'):
+      for name in ('café', 'blue'):
+        folder = root / split / unicodedata.normalize(form, name)
+        names = [unicodedata.normalize(form, f'é{i}.png') for i in range(9)]
+        add_images(folder, *names)
+    names = [os.path.relpath(x, root) for x in names_of(root, 'train')]
+    orders.append([unicodedata.normalize('NFC', name) for name in names])
+  assert orders[0] == orders[1]
 
 
 def test_class_names_are_text_whatever_the_bytes(image_folder):

@@ -93,12 +93,14 @@ def test_pictures_of_other_modes_are_as_those_they_are_made_of(
 @pytest.mark.parametrize('mode', ['I', 'F'])
 def test_pictures_without_a_range_are_refused(mode):
   image = Image.new(mode, (4, 4))
-  with pytest.raises(errors.UserError, match=f'image 0 has the mode {mode} '):
+  with pytest.raises(
+    errors.UserError, match=f"image 0 has Pillow's mode {mode}"
+  ):
     decoded(image)
 
 
 def test_an_empty_picture_is_refused():
-  with pytest.raises(errors.UserError, match='image 0, of mode RGB of Pillow'):
+  with pytest.raises(errors.UserError, match="image 0, of Pillow's mode RGB"):
     decoded(Image.new('RGB', (0, 0)))
 
 

@@ -31,10 +31,10 @@ def test_real_labels_are_those_of_the_file(tmp_path):
     [2, 3],
     [1],
   ]
-  with pytest.raises(errors.UserError, match='y is no validation image'):
+  with pytest.raises(errors.UserError, match='y is not a validation image'):
     real_labels.read(path, images, np.array([2]))
   far = Named('ILSVRC2012_val_00000004.JPEG')
-  with pytest.raises(errors.UserError, match='to 00000003: there are no ReaL'):
+  with pytest.raises(errors.UserError, match='to 00000003: it has no ReaL'):
     real_labels.read(path, far, np.array([0]))
   for text in ('{', '[1]', '[["a"]]', '7'):
     path.write_text(text)

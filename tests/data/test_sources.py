@@ -118,12 +118,12 @@ def test_a_folder_without_images_is_no_class(image_folder, caplog):
   (image_folder / 'train' / 'zebra').mkdir()
   source = sources.get_source(str(image_folder), 'train')
   assert source.class_names == ['blue', 'green', 'red']
-  assert f'no classes: {image_folder}/train/zebra' in caplog.text
+  assert f'become classes: {image_folder}/train/zebra' in caplog.text
 
 
 @pytest.mark.parametrize('name', ['', '/no/such/folder', './data'])
 def test_no_such_folder(name):
-  with pytest.raises(errors.UserError, match='which is no folder here'):
+  with pytest.raises(errors.UserError, match='no such folder here'):
     sources.get_source(name, 'train')
 
 

@@ -133,7 +133,7 @@ def test_bad_vocabularies_are_named(tmp_path, piece_model):
     ('bert', tmp_path / 'bytes', 'not a text file. Is it a SentencePiece'),
     ('sentencepiece', tmp_path / 'absent', 'cannot be read: No such file'),
     ('sentencepiece', tmp_path / 'empty', 'is an empty file'),
-    ('sentencepiece', tmp_path / 'words', 'is no SentencePiece model'),
+    ('sentencepiece', tmp_path / 'words', 'is not a SentencePiece model'),
     (
       'sentencepiece',
       piece_model('endless', eos_id=-1),

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from vit_jax.data import augment
+from vit_jax.data import crops
 from vit_jax.data import transforms
-from vit_jax.data import windows
 
 TF = golden_arrays('tf_pixels.npz')
 FILES = [name[5:] for name in TF if name.startswith('file/')]
@@ -94,14 +94,13 @@ def test_area_crops_are_distributed_as_tensorflows(size, where):
   height, width = size
   if where == 'host':
     rng = np.random.default_rng(0)
-    crops = [
-      windows.sample_area_crop(rng, *size, (0.05, 1.0)) for _ in range(20_000)
+    boxes = [
+      crops.sample_area_crop(rng, *size, (0.05, 1.0)) for _ in range(20_000)
     ]
   else:
-    crops = augment.sample_area_crops(
-      jax.random.key(0), 20_000, *size, (0.05, 1.0)
-    )
-  top, left, h, w = np.asarray(crops, float).T
+    key = jax.random.key(0)
+    boxes = crops.sample_area_crops(key, 20_000, *size, (0.05, 1.0))
+  top, left, h, w = np.asarray(boxes, float).T
   assert top.min() >= 0
   assert left.min() >= 0
   assert (top + h).max() <= height
@@ -114,10 +113,8 @@ def test_area_crops_are_distributed_as_tensorflows(size, where):
 
 def test_crops_keep_to_their_area():
   rng = np.random.default_rng(0)
-  crops = [
-    windows.sample_area_crop(rng, 100, 80, (0.5, 0.6)) for _ in range(200)
-  ]
-  areas = np.array([h * w / 8000 for _, _, h, w in crops])
+  boxes = [crops.sample_area_crop(rng, 100, 80, (0.5, 0.6)) for _ in range(200)]
+  areas = np.array([h * w / 8000 for _, _, h, w in boxes])
   assert 0.5 <= areas.min() < 0.52
   assert 0.58 < areas.max() <= 0.6
 
@@ -125,18 +122,18 @@ def test_crops_keep_to_their_area():
 def test_an_impossible_crop_is_the_whole_image():
   rng = np.random.default_rng(0)
   # No crop of a strip has half of its area and a ratio near 1.
-  crop = windows.sample_area_crop(rng, 2, 100, (0.5, 1.0))
+  crop = crops.sample_area_crop(rng, 2, 100, (0.5, 1.0))
   assert crop == (0, 0, 2, 100)
-  crops = augment.sample_area_crops(jax.random.key(0), 5, 2, 100, (0.5, 1.0))
-  np.testing.assert_array_equal(crops, [[0, 0, 2, 100]] * 5)
+  boxes = crops.sample_area_crops(jax.random.key(0), 5, 2, 100, (0.5, 1.0))
+  np.testing.assert_array_equal(boxes, [[0, 0, 2, 100]] * 5)
 
 
 def test_device_crops_equal_host_crops():
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, (64, 32, 32, 3)).astype(np.uint8)
-  crops = augment.sample_area_crops(jax.random.key(1), 64, 32, 32, (0.05, 1.0))
-  got = augment.crop_and_resize(images, crops, (40, 24))
-  for image, crop, resized in zip(images, np.asarray(crops), got, strict=True):
+  boxes = crops.sample_area_crops(jax.random.key(1), 64, 32, 32, (0.05, 1.0))
+  got = augment.crop_and_resize(images, boxes, (40, 24))
+  for image, crop, resized in zip(images, np.asarray(boxes), got, strict=True):
     top, left, h, w = crop
     want = transforms.resize(image[top : top + h, left : left + w], (40, 24))
     np.testing.assert_allclose(resized, want, atol=1e-2)

@@ -178,7 +178,7 @@ def test_command_prints_part_of_its_file(tmp_path):
   (tmp_path / 'real.json').write_text('[]')
   result = call_command(*args, '--real', f'--real_labels={tmp_path}/real.json')
   assert result.returncode == 1
-  assert 'is no validation image of ImageNet' in result.stderr
+  assert 'is not a validation image of ImageNet' in result.stderr
   assert 'Traceback' not in result.stderr
   with pytest.raises(errors.UserError, match="no probe 'tree'"):
     probes.shots('tree')

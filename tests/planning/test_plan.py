@@ -11,7 +11,7 @@ from run_files import tiny
 
 from vit_jax.commands import plan
 from vit_jax.configs import resolved
-from vit_jax.data import stand_in
+from vit_jax.data import sources
 from vit_jax.models import layers
 from vit_jax.planning import compilation
 from vit_jax.planning import hlo
@@ -82,7 +82,7 @@ def test_mistakes_are_said_in_a_line(tmp_path):
   with pytest.raises(errors.UserError, match='not both'):
     plan.devices('v5e:2x2', 2)
   with pytest.raises(errors.UserError, match='pictures.*give num_classes=N'):
-    stand_in.stand_in('pictures', 'train', data_dir=str(tmp_path))
+    sources.stand_in('pictures', 'train', data_dir=str(tmp_path))
 
 
 def test_meshes_in_words():

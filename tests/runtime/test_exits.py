@@ -84,11 +84,11 @@ def test_a_worker_that_is_being_started_says_nothing():
     threading.Thread(target=process.start, daemon=True).start()
     while not is_starting():
       pass
-    exits.leave('ended.', 3)
+    exits.leave_interrupted()
   """)
-  assert result.returncode == 3
+  assert result.returncode == 130
   assert [x for x in result.stderr.splitlines() if 'tracker' not in x] == [
-    '-c: ended.'
+    '-c: interrupted.'
   ]
 
 

@@ -92,7 +92,7 @@ def test_workers_end_with_the_run(number, code, step, image_folder, tmp_path):
   assert result.returncode == code, result.stderr
   if number != signal.SIGKILL:
     saved = max(int(p.name) for p in (workdir / 'checkpoints').glob('[0-9]*'))
-    assert f': saving step {saved}; the same command goes on' in result.stderr
+    assert f': saving step {saved}; the same command continues' in result.stderr
     assert saved >= step
     assert 'Traceback' not in result.stderr
   if number == signal.SIGINT:

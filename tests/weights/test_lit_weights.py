@@ -140,10 +140,10 @@ def test_settings_that_cannot_work_are_refused(captions, name, value, message):
     (
       'model.text.vocab_size',
       12,
-      'token ids up to 13, .* embeddings of 12 ids',
+      'token ids up to 13, .* embeddings for 12 ids',
     ),
     ('pretrained', '/no/file.npz', 'no checkpoint file or folder /no/file.npz'),
-    ('dataset', '/no/folder', "'/no/folder' is no folder here"),
+    ('dataset', '/no/folder', "no folder '/no/folder' here"),
   ],
 )
 def test_files_that_are_wrong_are_named(

@@ -1,7 +1,6 @@
-"""What the command lines share: a mistake gives one clear line, no trace."""
+"""Runs a command; a mistake gives one clear line and no trace."""
 
 from collections.abc import Callable, Sequence
-import functools
 import io
 import logging as python_logging
 import os
@@ -24,55 +23,60 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import exits
 from vit_jax.runtime import storage
 
-_BROKEN_PIPE = 141  # As shells have it: 128 and the number of the signal.
+_BROKEN_PIPE = 141  # Exit code of shells: 128 and the number of the signal.
 
 
 def run(main: Callable[[Sequence[str]], None]) -> None:
   """Runs `main` with the arguments that are not flags.
 
-  Exits with 1 and the message alone on `errors.UserError`; `--v=1` shows where
-  it came from. As `COMMAND --complete` it prints the flags of the command, for
-  shells.
+  Exits with 1 and the message alone on `errors.UserError`; `--v=1` adds the
+  trace. As `COMMAND --complete` it prints the flags of the command, for shells.
   """
-
-  def guarded(argv: Sequence[str]) -> None:
-    try:
-      main(argv)
-    except errors.UserError as e:
-      logging.debug('Details:', exc_info=True)
-      exits.write_last_line(str(e))
-      sys.exit(1)
-    except BrokenPipeError:  # `| head` has had enough, and wants no complaint.
-      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-      sys.exit(_BROKEN_PIPE)
-    except KeyboardInterrupt:
-      if not jax.distributed.is_initialized():
-        exits.leave_interrupted()
-      exits.write_last_line('interrupted.')
-      sys.exit(exits.INTERRUPTED)  # Where all end together, none leaves early.
-
+  app.define_help_flags()
+  flags.DEFINE_bool('version', False, 'Print the version.')
+  sys.argv = ['--help' if word == '-h' else word for word in sys.argv]
+  _show_in_help()
   if sys.argv[1:] == ['--complete']:
     words = [f'--{f.name}{"" if f.boolean else "="}' for f in _own_flags()]
-    print('\n'.join(sorted([*words, '--help', '--version'])))
+    print('\n'.join(sorted({*words, '--help'})))
     return
-  _define_help()
-  # File names may hold any bytes, and come out as they went in.
+  if '--version' in sys.argv:
+    print(vit_jax.__version__)
+    return
+  # File names may contain any bytes and are printed as they are.
   if isinstance(sys.stdout, io.TextIOWrapper):
     sys.stdout.reconfigure(errors='surrogateescape')
   exits.on_interrupt()
   compilation_cache.enable()
   sys.excepthook = sys.unraisablehook = _report
-  # Python's tracker frees the memory that workers share, and would warn of that
-  # where they were stopped.
+  # Python's tracker frees shared memory of killed workers, and would warn of it.
   sys.warnoptions.append('ignore::UserWarning:multiprocessing.resource_tracker')
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().python_handler.addFilter(_is_ours)
-  _show_in_help()
-  app.run(guarded, flags_parser=_parse_flags)
+  app.run(lambda argv: _run_guarded(main, argv), flags_parser=_parse_flags)
+
+
+def _run_guarded(
+  main: Callable[[Sequence[str]], None], argv: Sequence[str]
+) -> None:
+  try:
+    main(argv)
+  except errors.UserError as e:
+    logging.debug('Details:', exc_info=True)
+    exits.write_last_line(str(e))
+    sys.exit(1)
+  except BrokenPipeError:  # `| head` has read enough.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(_BROKEN_PIPE)
+  except KeyboardInterrupt:
+    if not jax.distributed.is_initialized():
+      exits.leave_interrupted()
+    exits.write_last_line('interrupted.')
+    sys.exit(exits.INTERRUPTED)  # Several processes end together.
 
 
 def refuse_words(argv: Sequence[str]) -> None:
-  """Raises `errors.UserError` at arguments of a command that takes flags alone."""
+  """Raises `errors.UserError` at arguments of a command that takes only flags."""
   if len(argv) > 1:
     raise errors.UserError(
       f'{argv[1]!r} is not a flag: flags begin with --, settings with --config.'
@@ -80,53 +84,16 @@ def refuse_words(argv: Sequence[str]) -> None:
 
 
 def _own_flags() -> list[flags.Flag]:
-  """Returns the flags that the command and our modules define."""
-  _show_in_help()
+  """Returns the flags that our modules define."""
   return flags.FLAGS.get_key_flags_for_module(sys.argv[0])
 
 
 def _show_in_help() -> None:
-  """Makes `--help` list flags that modules of ours define for the command."""
+  """Makes `--help` list the flags that our modules define."""
   for module, defined in flags.FLAGS.flags_by_module_dict().items():
     if module.startswith('vit_jax.'):
       for flag in defined:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-
-
-class _VersionFlag(flags.BooleanFlag):
-  """Prints the version and ends the program."""
-
-  def __init__(self):
-    super().__init__('version', False, 'Print the version.')
-
-  def parse(self, arg: Any) -> None:
-    """Does so, unless it is `--noversion`."""
-    if self._parse(arg):
-      print(vit_jax.__version__)
-      sys.exit(0)
-
-
-class _ShortHelpFlag(app.HelpFlag):
-  """Makes `-h` the same as `--help`."""
-
-  NAME, SHORT_NAME = 'h', None
-
-
-def _define_help() -> None:
-  """Defines the flags that print something and end the program, with 0."""
-  app.define_help_flags()
-  flags.DEFINE_flag(_VersionFlag(), module_name='vit_jax.commands.cli')
-  flags.DEFINE_flag(_ShortHelpFlag())
-  for name in ('h', 'help', 'helpshort', 'helpfull', 'helpxml'):
-    flag = flags.FLAGS[name]  # Those of absl end with 1.
-    flag.parse = functools.partial(_end_well, flag.parse)
-
-
-def _end_well(parse: Callable[[Any], None], arg: Any) -> None:
-  try:
-    parse(arg)
-  except SystemExit:
-    sys.exit(0)
 
 
 def define_image_size() -> None:
@@ -140,22 +107,21 @@ def define_image_size() -> None:
 
 
 def image_size() -> tuple[int, int] | None:
-  """Returns (height, width) of the flag; None if it is not given.
+  """Returns (height, width) of the flag; None without it.
 
-  Raises:
-    errors.UserError: if it is something else.
+  Raises `errors.UserError` if it is malformed.
   """
   size = flags.FLAGS.image_size
   if not size:
     return None
   if len(size) != 2 or not all(n.isdecimal() and int(n) for n in size):
     raise errors.UserError(
-      f'--image_size={",".join(size)} must be height,width in pixels.'
+      f'image_size={",".join(size)} must be height,width in pixels.'
     )
   return int(size[0]), int(size[1])
 
 
-# What ml_collections and run files raise at names and values they refuse.
+# Raised by ml_collections and run files at names and values that they refuse.
 REFUSALS = (
   AttributeError,
   KeyError,
@@ -171,11 +137,14 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     rest = flags.FLAGS(argv)
     _warn_of_repeated_flags()
     _refuse_addresses()
-    if 'config' in flags.FLAGS:  # Of a missing file it tells when it is used.
+    if 'config' in flags.FLAGS:  # A missing file raises only on access.
       getattr(flags.FLAGS.config, 'trainer', None)
     return rest
+  except SystemExit as e:  # absl's help ends with 1.
+    is_help = any(word.lstrip('-').startswith('help') for word in argv)
+    sys.exit(0 if is_help else e.code)
   except SyntaxError as e:
-    reason = f'{e.filename}:{e.lineno} is no Python, as run files are: {e.msg}'
+    reason = f'{e.filename}:{e.lineno} is not Python, as run files are: {e.msg}'
   except REFUSALS as e:
     reason = _refusal(e)
   except flags.Error as e:
@@ -197,7 +166,7 @@ def _refuse_addresses() -> None:
   """Raises `flags.ValidationError` where a flag must name a local path."""
   for flag in _own_flags():
     if flag.name in ('workdir', *MAY_BE_ADDRESSES, *TEXTS):
-      continue  # Of workdirs `storage.make_workdir` decides.
+      continue  # `storage.make_workdir` checks workdirs.
     if isinstance(flag.value, str) and storage.is_address(flag.value):
       raise flags.ValidationError(
         f'--{flag.name}={flag.value} is an address: it must be on this machine.'
@@ -205,7 +174,6 @@ def _refuse_addresses() -> None:
 
 
 def _warn_of_repeated_flags() -> None:
-  """Says which value counts where a flag is given more than once."""
   for name in flags.FLAGS:
     flag = flags.FLAGS[name]
     if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
@@ -219,15 +187,15 @@ def _warn_of_repeated_flags() -> None:
 _PARSING = 'Error whilst parsing config file'  # And a trace, by ml_collections.
 
 
-def _of_run_file(error: BaseException | None) -> BaseException:
-  """Returns what a run file raised, of which others made what they raised."""
-  while _PARSING in str(error):
+def _of_run_file(error: BaseException) -> BaseException:
+  """Returns what a run file raised, from which libraries made `error`."""
+  while _PARSING in str(error) and error.__context__:
     error = error.__context__
   return error
 
 
 def _refusal(error: BaseException) -> str:
-  """Returns why a run file, or a setting, is not taken, in one line."""
+  """Returns why a run file or a setting is refused, in one line."""
   if 'Configuration is not available' in str(error):
     reason = str(error.__cause__).strip().splitlines()[-1].strip()
     missing = re.search("No such file or directory: '(.*)'", reason)
@@ -235,7 +203,7 @@ def _refusal(error: BaseException) -> str:
     return f'--config cannot be read: {reason}{hint}'
   trace = error.__traceback__
   while error.args and isinstance(error.args[0], BaseException):
-    error = error.args[0]  # ml_collections wraps what says which name is meant.
+    error = error.args[0]  # ml_collections wraps the error with the name.
   reason = str(error.args[0] if error.args else error).strip()
   if reason.startswith('get_config()'):
     return (
@@ -243,7 +211,7 @@ def _refusal(error: BaseException) -> str:
       f' the first lines of the file say what it is.'
     )
   last = traceback.extract_tb(trace)[-1]
-  if 'site-packages' not in last.filename:  # Of a run file, say where.
+  if 'site-packages' not in last.filename:  # In a run file.
     return f'{reason} ({last.filename}:{last.lineno})'
   if isinstance(error, KeyError):
     name = reason.split("'")[1] if "'" in reason else ''
@@ -253,26 +221,26 @@ def _refusal(error: BaseException) -> str:
 
 
 def _report(*error: Any) -> None:
-  """Reports an error that nobody waits for, but for those of cut checkpoints.
+  """Reports an uncaught error, except those of interrupted checkpoints.
 
-  Their writers end one after the other when one has failed, and each would say
-  that it cannot go on.
+  After the first writer has failed, each of the others would report that it cannot
+  continue.
   """
   kind, value, trace = error if len(error) == 3 else error[0][:3]
   if 'Event loop is closed' not in str(value):
     traceback.print_exception(kind, value, trace)
 
 
+# Matplotlib uses a temporary folder where the home cannot be written.
 _NO_HOME = re.compile(
   'mkdir -p failed|not a writable directory|temporary cache directory'
 )
 
 
 def _is_ours(record: python_logging.LogRecord) -> bool:
-  """Keeps the chatter of libraries out of the log, but not their warnings.
+  """Whether to log a record: all of ours, and the warnings of libraries.
 
-  What goes wrong while a checkpoint is written is raised besides. Matplotlib
-  makes do with a temporary folder where the home cannot be written.
+  Errors while a checkpoint is written are raised too, and not logged twice.
   """
   if record.name == 'matplotlib' and _NO_HOME.search(record.getMessage()):
     return False

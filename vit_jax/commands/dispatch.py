@@ -25,7 +25,7 @@ from vit_jax.runtime import huge_pages
 
 _FOLDER = pathlib.Path(__file__).parent
 
-# These start Python again for huge pages, before anything else is imported.
+# These restart Python for huge pages before they import anything else.
 _LONG = ('train', 'sweep')
 
 COMMANDS = (
@@ -72,26 +72,29 @@ _COMPLETIONS = {
 
 
 def summary(command: str) -> str:
-  """Returns the first line of a command's docstring."""
+  """Returns the first line of a command's docstring, without importing it."""
   tree = ast.parse((_FOLDER / f'{command}.py').read_text(encoding='utf-8'))
   return (ast.get_docstring(tree) or '').split('\n')[0]
 
 
 def flag_names(command: str) -> list[str]:
-  """Returns the flags of a command, and the settings where it takes a config.
+  """Returns the flags that a command defines, and settings if it takes a config.
 
-  They are those that the command defines. Importing it takes seconds, so they
-  are kept in the user's cache until a file of the package changes.
+  Importing it takes seconds, so they are kept in the user's cache until a file of
+  the package changes.
   """
   path = platformdirs.user_cache_path('vit_jax') / 'completion.json'
-  code, known = _fingerprint(), {}
+  stats = [(str(p), p.stat()) for p in sorted(_FOLDER.parent.rglob('*.py'))]
+  text = repr([(name, s.st_mtime_ns, s.st_size) for name, s in stats])
+  code = hashlib.sha256(text.encode()).hexdigest()
+  known: dict[str, Any] = {}
   with contextlib.suppress(OSError, ValueError, AttributeError):
     known = dict(json.loads(path.read_text(encoding='utf-8')).items())
   if known.get('code') != code:
     known = {'code': code}
   if command not in known:
     known[command] = _defined(command)
-    with contextlib.suppress(OSError):  # No cache: slower, but right.
+    with contextlib.suppress(OSError):  # Without a cache it is only slower.
       path.parent.mkdir(parents=True, exist_ok=True)
       temporary = path.with_name(f'{path.name}.{os.getpid()}')
       temporary.write_text(json.dumps(known), encoding='utf-8')
@@ -99,15 +102,8 @@ def flag_names(command: str) -> list[str]:
   return known[command]
 
 
-def _fingerprint() -> str:
-  """Returns a hash of the sizes and times of the files of the package."""
-  stats = [(str(p), p.stat()) for p in sorted(_FOLDER.parent.rglob('*.py'))]
-  text = repr([(name, s.st_mtime_ns, s.st_size) for name, s in stats])
-  return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _defined(command: str) -> list[str]:
-  """Returns what a command answers to `--complete`, see `cli.run`."""
+  """Returns what a command answers to `--complete`, see `cli.run`, and settings."""
   out = io.StringIO()
   with contextlib.redirect_stdout(out):
     run(command, ['--complete'])
@@ -118,7 +114,7 @@ def _defined(command: str) -> list[str]:
 
 
 def _settings(command: str) -> list[str]:
-  """Returns the settings of run files, of models of every family too."""
+  """Returns the settings of run files, with models of every family."""
   from vit_jax.configs import common  # Imported late: only completion needs it.
   from vit_jax.configs import models
 
@@ -139,7 +135,7 @@ def _names(tree: Mapping[str, Any], prefix: str = '') -> Iterator[str]:
 
 
 def usage() -> str:
-  """Returns what `--help` prints."""
+  """Returns what `vit-jax --help` prints."""
   width = max(map(len, COMMANDS))
   rows = [f'  {name:{width}}  {summary(name)}' for name in COMMANDS]
   return '\n'.join(
@@ -149,14 +145,14 @@ def usage() -> str:
       *rows,
       '',
       'vit-jax COMMAND --help prints its flags, vit-jax --version the version;',
-      'vit-jax --completion=bash, zsh or fish prints a script that makes the',
-      'shell complete them.',
+      'vit-jax --completion=bash, zsh or fish prints a script for completion in',
+      'that shell.',
     ]
   )
 
 
 def _answer(first: str, rest: list[str]) -> str:
-  """Returns what is printed where no command runs; exits at an unknown one."""
+  """Returns the output where no command runs; exits at an unknown command."""
   if first in ('--help', '-h', 'help'):
     return usage()
   if first == '--version':
@@ -175,14 +171,8 @@ def _answer(first: str, rest: list[str]) -> str:
 
 
 def run(command: str, arguments: list[str], program: str = '') -> None:
-  """Runs a command.
-
-  Args:
-    command: one of `COMMANDS`.
-    arguments: flags and words.
-    program: how messages name it; by default `vit-jax COMMAND`.
-  """
-  arguments = [*map(_with_run_file, arguments)]
+  """Runs one of `COMMANDS`; messages start with `program`, or its name."""
+  arguments = [_with_run_file(argument) for argument in arguments]
   sys.argv = [program or f'vit-jax {command}', *arguments]
   exits.on_interrupt()  # Ctrl-C would break the imports, which take seconds.
   if command in _LONG and arguments != ['--complete']:
@@ -196,7 +186,7 @@ def run(command: str, arguments: list[str], program: str = '') -> None:
 
 
 def _with_run_file(argument: str) -> str:
-  """Returns `--config=NAME` with the path of the run file."""
+  """Replaces `--config=NAME` by the path of the run file."""
   flag, equals, value = argument.partition('=')
   if flag.lstrip('-') != 'config' or not equals:
     return argument

@@ -1,4 +1,4 @@
-"""Both splits of a data set, and their batches on the devices."""
+"""Both splits of a data set, opened once, and their batches on the devices."""
 
 from collections.abc import Iterator
 import dataclasses
@@ -9,8 +9,10 @@ import grain
 import jax
 import ml_collections
 
+from vit_jax.configs import resolved
+from vit_jax.configs import spec
 from vit_jax.data import augment
-from vit_jax.data import dataset
+from vit_jax.data import captions
 from vit_jax.data import mixing
 from vit_jax.data import pipeline
 from vit_jax.data import preprocessing as preprocessing_lib
@@ -20,6 +22,82 @@ from vit_jax.data import transforms
 from vit_jax.runtime import errors
 from vit_jax.runtime import preemption
 from vit_jax.runtime import sharding
+from vit_jax.runtime import storage
+
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+  """Both splits, opened; images of folders are read later.
+
+  Attributes:
+    train: the training split after `pp.shots` and `pp.balance_classes`; its
+      length is an epoch.
+    test: the evaluation split.
+  """
+
+  train: pipeline.Decoded
+  test: pipeline.Decoded
+
+
+def open_splits(config: ml_collections.ConfigDict) -> Splits:
+  """Opens the images of a config, for LiT models with captions.
+
+  Raises:
+    errors.UserError: if the data set is missing or does not fit a setting.
+  """
+  split = _pairs if spec.has_texts(config.model) else _images
+  return Splits(
+    train=split(config, config.pp.train, train=True),
+    test=split(config, config.pp.test, train=False),
+  )
+
+
+def _images(
+  config: ml_collections.ConfigDict, split: str, train: bool
+) -> pipeline.Decoded:
+  with sharding.first_process_first():
+    source = sources.get_source(
+      config.dataset, split, data_dir=config.tfds_data_dir
+    )
+  if isinstance(source, sources.ArraySource):
+    _check_arrays(config, source.num_channels)
+  if train and config.pp.shots:
+    source = subsets.few_shots(source, config.pp.shots)
+  if train and config.pp.balance_classes:
+    source = subsets.balanced(source)
+  return pipeline.Decoded(
+    source,
+    exif=config.pp.exif,
+    on_bad_image=config.on_bad_image,
+    channels=config.pp.channels,
+    train=train,
+    on_host=bool(config.pp.randaugment),
+  )
+
+
+def _check_arrays(config: ml_collections.ConfigDict, channels: int) -> None:
+  """Refuses settings that apply to image files only."""
+  if config.pp.channels not in (None, channels):
+    raise errors.UserError(
+      f'config.pp.channels is {config.pp.channels}: only image files can be'
+      f' converted; {config.dataset} has {channels} channels.'
+    )
+  if config.pp.exif:
+    raise errors.UserError(
+      f'config.pp.exif is True: only image files have EXIF tags, and'
+      f' {config.dataset} has none. Leave it False.'
+    )
+
+
+def _pairs(
+  config: ml_collections.ConfigDict, split: str, train: bool
+) -> captions.DecodedPairs:
+  return captions.DecodedPairs(
+    captions.open_captions(storage.local_path(config.dataset), split),
+    exif=config.pp.exif,
+    on_bad_image=config.on_bad_image,
+    train=train,
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,14 +105,14 @@ class Data:
   """Both splits of a data set and how they become batches.
 
   Attributes:
-    train: what to train on.
-    test: what to evaluate on.
-    train_transform: on the host, of an image of `train`.
-    eval_transform: on the host, of an image of `test`.
-    preprocessing: how an image of `test` becomes the model's input.
-    preprocess: on the device, of a batch.
-    mix: on the device, of a preprocessed batch for training; None for nothing.
-    loader: arguments of `pipeline.train_batches` and `eval_batches`.
+    train: the training split.
+    test: the evaluation split.
+    train_transform: host transform of a training image.
+    eval_transform: host transform of a test image.
+    preprocessing: how a test image becomes the model's input.
+    preprocess: device transform of a batch.
+    mix: mixes a preprocessed training batch on the device; None for nothing.
+    loader: `num_threads`, `num_workers` and `prefetch` for `pipeline`.
   """
 
   train: pipeline.Decoded
@@ -54,64 +132,50 @@ class Data:
   @property
   def image_shape(self) -> tuple[int, int, int]:
     """[H, W, C] of the model's input."""
-    return self.preprocessing.image_shape
+    return (*self.preprocess.size, self.preprocessing.channels)
 
 
 def of_config(
-  config: ml_collections.ConfigDict, splits: dataset.Splits | None = None
+  config: ml_collections.ConfigDict, splits: Splits | None = None
 ) -> Data:
-  """Returns how a data set becomes batches; None opens it."""
-  splits = splits or dataset.open_splits(config)
-  train, test = splits.train, splits.test
-  _check_channels(config, test.num_channels)
-  preprocessing = preprocessing_lib.of_config(config, test.num_channels)
-  how = {
-    'size': preprocessing.size,
-    'area': tuple(config.pp.crop_area),
-    'ratio': tuple(config.pp.crop_ratio),
-    'resize': config.pp.resize,
-    'pad': config.pp.pad,
-    'pad_mode': config.pp.pad_mode,
-    'flip': config.pp.flip,
+  """Returns the batches of a config; opens the data set unless given `splits`."""
+  splits = splits or open_splits(config)
+  channels = splits.test.num_channels
+  _check_channels(config, channels)
+  classes = _check_classes(config, splits)
+  pp = config.pp
+  preprocessing = preprocessing_lib.of_config(config, channels)
+  size = resolved.image_size(config)
+  crop = {
+    'size': size,
+    'area': tuple(pp.crop_area),
+    'ratio': tuple(pp.crop_ratio),
+    'resize': pp.resize,
+    'pad': pp.pad,
+    'pad_mode': pp.pad_mode,
+    'flip': pp.flip,
   }
-  classes = len(test.source.class_names)
-  logging.info(
-    '%s: %d images to train on (%s%s), %d to test (%s)%s.',
-    config.dataset,
-    len(train),
-    config.pp.train,
-    _selection(train.source),
-    len(test),
-    config.pp.test,
-    f', {classes} classes' if classes else '',  # There are none of captions.
-  )
-  if classes == 1:
-    raise errors.UserError(
-      f'{config.dataset} has only one class, {test.source.class_names[0]!r}: every'
-      f' prediction would be right. Add images that are something else, such as'
-      f' train/other/ and test/other/.'
-    )
-  mix = mixing.Mix(classes, config.pp.mixup, config.pp.cutmix)
+  resize_test = preprocessing.resize_test
   return Data(
-    train=train,
-    test=test,
+    train=splits.train,
+    test=splits.test,
     train_transform=transforms.TrainImage(
-      **how, randaugment=tuple(config.pp.randaugment)
+      **crop, randaugment=tuple(pp.randaugment)
     ),
-    eval_transform=transforms.EvalImage(
-      preprocessing.size, preprocessing.resize_test
-    ),
+    eval_transform=transforms.EvalImage(size, resize_test),
     preprocessing=preprocessing,
     preprocess=augment.Preprocess(
-      **how,
-      resize_test=preprocessing.resize_test,
-      color_jitter=tuple(config.pp.color_jitter),
-      random_erasing=config.pp.random_erasing,
-      on_device=test.is_raw,
+      **crop,
+      resize_test=resize_test,
+      color_jitter=tuple(pp.color_jitter),
+      random_erasing=pp.random_erasing,
+      on_device=splits.test.is_raw,
       mean=preprocessing.mean,
       std=preprocessing.std,
     ),
-    mix=mix if mix.mixup or mix.cutmix else None,
+    mix=mixing.Mix(classes, pp.mixup, pp.cutmix)
+    if pp.mixup or pp.cutmix
+    else None,
     loader={
       'num_threads': config.num_threads,
       'num_workers': config.num_workers,
@@ -120,18 +184,52 @@ def of_config(
   )
 
 
-def _selection(source: sources.Source) -> str:
-  """Returns how a subset was chosen, for the log; nothing for a whole split."""
-  return f', {source.how}' if isinstance(source, subsets.Subset) else ''
+def _check_classes(config: ml_collections.ConfigDict, splits: Splits) -> int:
+  """Logs what was opened; returns the number of classes, 0 for captions."""
+  train, test = splits.train.source, splits.test.source
+  classes = len(test.class_names)
+  logging.info(
+    '%s: %d images to train on (%s%s), %d to test (%s)%s.',
+    config.dataset,
+    len(train),
+    config.pp.train,
+    f', {train.how}' if isinstance(train, subsets.Subset) else '',
+    len(test),
+    config.pp.test,
+    f', {classes} classes' if classes else '',
+  )
+  if classes == 1:
+    raise errors.UserError(
+      f'{config.dataset} has only one class, {test.class_names[0]!r}: every'
+      f' prediction would be right. Add images of something else, such as'
+      f' train/other/ and test/other/.'
+    )
+  return classes
+
+
+def _check_channels(config: ml_collections.ConfigDict, channels: int) -> None:
+  for name in ('mean', 'std'):
+    values = tuple(config.pp[name])
+    if len(values) not in (1, channels):
+      raise errors.UserError(
+        f'config.pp.{name} is {values}, must have 1 value or {channels}, one for'
+        f' each channel of the images.'
+      )
+  for name in ('randaugment', 'color_jitter'):
+    if config.pp[name] and channels not in (1, 3):
+      raise errors.UserError(
+        f'config.pp.{name} is {tuple(config.pp[name])}: it changes the colours of'
+        f' images with 1 or 3 channels, these have {channels}.'
+      )
 
 
 def eval_batches(
   data: Data, mesh: jax.sharding.Mesh, batch_size: int
 ) -> Iterator[dict[str, jax.Array]]:
-  """Yields the test split, each host its part of every batch.
+  """Yields the test split on the devices; each host reads its part.
 
   Raises:
-    preemption.StopRequestedError: if the run is to stop.
+    preemption.StopRequestedError: if the run must stop.
   """
   parts = pipeline.eval_batches(
     data.test,
@@ -145,21 +243,6 @@ def eval_batches(
     yield batch
 
 
-def _check_channels(config: ml_collections.ConfigDict, channels: int) -> None:
-  for name, values in (('mean', config.pp.mean), ('std', config.pp.std)):
-    if len(values) not in (1, channels):
-      raise errors.UserError(
-        f'config.pp.{name} is {tuple(values)}, must have 1 value or'
-        f' {channels}, as many as the images have channels.'
-      )
-  for name in ('randaugment', 'color_jitter'):
-    if config.pp[name] and channels not in (1, 3):
-      raise errors.UserError(
-        f'config.pp.{name} is {tuple(config.pp[name])}: it changes the colours of'
-        f' images with 1 or 3 channels, these have {channels}.'
-      )
-
-
 def train_batches(
   data: Data,
   mesh: jax.sharding.Mesh,
@@ -168,16 +251,10 @@ def train_batches(
   seed: int,
   first_step: int,
   total_steps: int,
-) -> Iterator[pipeline.Batch]:
-  """Yields the batches that are left of a run, each host its part.
+) -> Iterator[dict[str, jax.Array]]:
+  """Yields the batches of steps `first_step` to `total_steps` on the devices.
 
-  Args:
-    data: the data set; its training split is read, shuffled and augmented.
-    mesh: where the batches go.
-    batch_size: over all devices.
-    seed: seeds the order and the augmentation.
-    first_step: steps that are done.
-    total_steps: steps of the run.
+  `batch_size` is over all devices; `seed` seeds order and augmentation.
   """
   batches = pipeline.train_batches(
     data.train,

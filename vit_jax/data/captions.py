@@ -1,11 +1,12 @@
 """Images and their captions, in folders `{split}/captions.tsv` or `.jsonl`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 import dataclasses
 import json
 import os
 import pathlib
 from typing import Any
+import unicodedata
 
 import grain
 import numpy as np
@@ -18,33 +19,11 @@ from vit_jax.data import text
 from vit_jax.data import transforms
 from vit_jax.runtime import errors
 
-# The captions of an image, by its path.
-Captions = dict[str, list[str]]
-
-
-class CaptionSource:
-  """Image files and the captions of each."""
-
-  image_shape = None
-  class_names = ()
-
-  def __init__(self, pairs: Sequence[tuple[str, Sequence[str]]]):
-    self._pairs = pairs
-
-  def __len__(self) -> int:
-    return len(self._pairs)
-
-  def __getitem__(self, index: int) -> dict[str, Any]:
-    path, captions = self._pairs[index]
-    return {
-      'image': image_files.read_bytes(path),
-      'captions': captions,
-      'name': path,
-    }
+Captions = dict[str, list[str]]  # By the path of the image.
 
 
 class DecodedPairs(pipeline.Decoded):
-  """A source of captions with its images decoded."""
+  """Decoded images with their captions."""
 
   def _target(self, example: dict[str, Any] | None) -> dict[str, Any]:
     return {'captions': example['captions'] if example else ['']}
@@ -52,7 +31,7 @@ class DecodedPairs(pipeline.Decoded):
 
 @dataclasses.dataclass(frozen=True)
 class TrainPair(grain.transforms.RandomMap):
-  """Transforms the image; makes `tokens` int32 [L] of one caption, at random."""
+  """Transforms the image; adds `tokens` int32 [L] of a random caption."""
 
   image: transforms.TrainImage
   tokenizer: text.Tokenizer
@@ -66,7 +45,7 @@ class TrainPair(grain.transforms.RandomMap):
 
 @dataclasses.dataclass(frozen=True)
 class EvalPair(grain.transforms.Map):
-  """Resizes the image as LiT does; makes `tokens` of the first caption."""
+  """Resizes the image as LiT does; adds `tokens` int32 [L] of its first caption."""
 
   size: tuple[int, int]
   tokenizer: text.Tokenizer
@@ -83,16 +62,16 @@ def _with_tokens(
   return {**element, 'tokens': tokenizer([caption])[0]}
 
 
-def open_captions(root: pathlib.Path, split: str) -> CaptionSource:
-  """Reads the captions of a split; images stay where they are.
+def open_captions(root: pathlib.Path, split: str) -> folder.FileSource:
+  """Reads the captions of a split; images are read later.
 
   Args:
-    root: folder of `{train,test}/`; 'val' and like stand in for 'test'. In each
-      are `captions.tsv` (image, TAB, caption; an image may have many lines) or
-      `captions.jsonl` ({"image": ..., "caption": ...}, or "captions": [...]).
-      Images are named from there on.
-    split: in TFDS notation, such as 'train[:98%]'. The order is fixed, by a
-      hash of the image's name.
+    root: folder of `{train,test}/`; 'val' and similar names stand in for 'test'.
+      Each has `captions.tsv` (image, TAB, caption; an image may have many lines)
+      or `captions.jsonl` ({"image": ..., "caption": ...}, or "captions": [...]).
+      Image names are relative to that file.
+    split: TFDS notation, such as 'train[:98%]'. A hash of the image's name fixes
+      the order.
 
   Raises:
     errors.UserError: if there is no such split, a line cannot be read, or an
@@ -100,7 +79,7 @@ def open_captions(root: pathlib.Path, split: str) -> CaptionSource:
   """
   if not root.is_dir():
     raise errors.UserError(
-      f'{str(root)!r} is no folder here. Training on captions needs a folder'
+      f'There is no folder {str(root)!r} here. Training on captions needs a folder'
       f' with train/captions.tsv and test/captions.tsv.'
     )
   files = {
@@ -116,20 +95,14 @@ def open_captions(root: pathlib.Path, split: str) -> CaptionSource:
   files, split = folder.with_test(files, split)
   captions = {name: _read(file) for name, file in files.items()}
   sizes = {name: len(x) for name, x in captions.items()}
+  parts = splits_lib.parse_split(split, sizes, str(root))
+  order = lambda pair: folder.name_hash(pair[0], root)
   pairs = [
     pair
-    for name, start, end in splits_lib.parse_split(split, sizes, str(root))
-    for pair in _ordered(captions[name], root)[start:end]
+    for name, start, end in parts
+    for pair in sorted(captions[name].items(), key=order)[start:end]
   ]
-  return CaptionSource(pairs)
-
-
-def _ordered(
-  captions: Captions, root: pathlib.Path
-) -> list[tuple[str, list[str]]]:
-  return sorted(
-    captions.items(), key=lambda pair: folder.name_hash(pair[0], root)
-  )
+  return folder.FileSource(pairs, target='captions')
 
 
 def _caption_file(directory: pathlib.Path) -> pathlib.Path | None:
@@ -159,30 +132,34 @@ def _read(path: pathlib.Path) -> Captions:
   except (OSError, UnicodeDecodeError) as e:
     raise errors.UserError(f'{path} cannot be read: {e}.') from e
   captions: Captions = {}
+  images: dict[str, str] = {}
   for number, line in enumerate(lines, 1):
     if not line.strip():
       continue
     try:
       for name, caption in _PARSERS[path.suffix](line):
-        image = os.path.join(path.parent, name)
-        if image not in captions:
-          _check_image(image)
+        if name not in images:
+          images[name] = _find_image(path.parent, name)
         if not caption.strip():
           raise ValueError(f'the caption of {name} is empty')
-        captions.setdefault(image, []).append(caption.strip())
+        captions.setdefault(images[name], []).append(caption.strip())
     except ValueError as e:
       raise errors.UserError(f'{path}, line {number}: {e}.') from e
   return captions
 
 
-def _check_image(path: str) -> None:
-  if not image_files.is_read(path):
+def _find_image(directory: pathlib.Path, name: str) -> str:
+  """Returns the path of an image, whose name may be in another Unicode form."""
+  path = os.path.join(directory, name)
+  if not image_files.is_read(name):
     suffixes = ', '.join(image_files.SUFFIXES)
-    raise ValueError(
-      f'{path} is no image by its name, which ends in {suffixes}'
-    )
+    raise ValueError(f'{path} is not an image: names must end in {suffixes}')
+  for form in ('NFC', 'NFD'):
+    if not os.path.isfile(path):
+      path = os.path.join(directory, unicodedata.normalize(form, name))
   if not os.path.isfile(path):
-    raise ValueError(f'there is no image {path}')
+    raise ValueError(f'there is no image {os.path.join(directory, name)}')
+  return path
 
 
 def _parse_tsv(line: str) -> Iterator[tuple[str, str]]:
@@ -196,7 +173,7 @@ def _parse_jsonl(line: str) -> Iterator[tuple[str, str]]:
   try:
     row = json.loads(line)
   except ValueError as e:
-    raise ValueError(f'no JSON: {e}') from e
+    raise ValueError(f'not JSON: {e}') from e
   row = row if isinstance(row, dict) else {}
   captions = row.get('captions', [row.get('caption')])
   if not isinstance(captions, list) or not captions:

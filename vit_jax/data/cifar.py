@@ -46,25 +46,19 @@ _ARCHIVES = {
 
 NAMES = tuple(_ARCHIVES)
 
+Images = UInt8[np.ndarray, 'N 32 32 3']
+Labels = Int32[np.ndarray, ' N']
+Splits = dict[str, tuple[Images, Labels]]
+
 
 @functools.lru_cache(maxsize=1)  # Both splits are in one archive.
-def load(
-  name: str, directory: pathlib.Path
-) -> tuple[
-  dict[str, tuple[UInt8[np.ndarray, 'N 32 32 3'], Int32[np.ndarray, ' N']]],
-  list[str],
-]:
-  """Reads a whole data set, downloading and checking its archive once.
+def load(name: str, directory: pathlib.Path) -> tuple[Splits, list[str]]:
+  """Reads 'cifar10' or 'cifar100'; downloads and checks its archive once.
 
-  Args:
-    name: 'cifar10' or 'cifar100'.
-    directory: where the archive is kept.
-
-  Returns:
-    {split: (images, labels)} in the order of the archive, and class names.
+  Returns {split: (images, labels)} in the order of the archive, and class names.
 
   Raises:
-    errors.UserError: if the archive is absent and cannot be downloaded.
+    errors.UserError: if the archive is missing and cannot be downloaded.
   """
   archive = _ARCHIVES[name]
   path = directory / archive.name
@@ -74,7 +68,7 @@ def load(
     except errors.UserError as e:
       raise errors.UserError(
         f'{name} is not at {path} and could not be downloaded. {e} Put the'
-        f' file there, or set config.tfds_data_dir to the folder that has it.'
+        f' file there, or set config.tfds_data_dir to its folder.'
       ) from e
   try:
     return _read(archive, path)
@@ -84,15 +78,16 @@ def load(
     ) from e
 
 
-def _read(archive: _Archive, path: pathlib.Path):
+def _read(archive: _Archive, path: pathlib.Path) -> tuple[Splits, list[str]]:
   wanted = {f for files in archive.splits.values() for f in files}
   wanted.add(archive.class_names)
   content = {}
   with tarfile.open(path) as tar:
     for member in tar:
       name = pathlib.PurePosixPath(member.name).name
-      if member.isfile() and name in wanted:
-        content[name] = tar.extractfile(member).read()
+      is_wanted = member.isfile() and name in wanted
+      if is_wanted and (file := tar.extractfile(member)):
+        content[name] = file.read()
   class_names = content[archive.class_names].decode().split()
   splits = {
     split: _parse(b''.join(content[f] for f in files), archive.label_bytes)
@@ -101,7 +96,7 @@ def _read(archive: _Archive, path: pathlib.Path):
   return splits, class_names
 
 
-def _parse(data: bytes, label_bytes: int):
+def _parse(data: bytes, label_bytes: int) -> tuple[Images, Labels]:
   records = np.frombuffer(data, np.uint8)
   records = records.reshape(-1, label_bytes + _SIDE * _SIDE * 3)
   images = records[:, label_bytes:].reshape(-1, 3, _SIDE, _SIDE)

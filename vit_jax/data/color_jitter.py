@@ -1,7 +1,7 @@
-"""Brightness, contrast, saturation and hue at random, jittable.
+"""Random brightness, contrast, saturation and hue, jittable.
 
-Colours come first here, [C, B, H, W]: along a last axis of three, CPUs compute
-twenty times as long.
+Colours are the first axis here, [C, B, H, W]: with a last axis of three, CPUs
+take twenty times as long.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Images = Float[Array, 'B H W C']
 Planes = Float[Array, 'C B H W']
 Factors = Float[Array, 'B 1 1']
 
-_LUMA = (0.2989, 0.587, 0.114)  # As torchvision has it.
+_LUMA = (0.2989, 0.587, 0.114)  # torchvision's.
 
 
 def color_jitter(
@@ -23,27 +23,23 @@ def color_jitter(
   """Changes colours as torchvision's `ColorJitter` does.
 
   Each image has its own factors. The order of the four changes is drawn once
-  for all of them: of four changes under `vmap`, each would be computed four
-  times.
+  per batch: under `vmap`, each change would be computed four times.
 
   Args:
     key: for the factors and the order.
-    images: in [0, 255], C 1 or 3. Grey ones have no saturation and hue.
+    images: in [0, 255], C 1 or 3. Grey images have no saturation and hue.
     amounts: (brightness, contrast, saturation, hue). Factors of the first three
       are uniform in [max(0, 1 - amount), 1 + amount]; the hue turns by at most
-      that part of the circle, 0.5 being half of it.
-
-  Returns:
-    float32 in [0, 255].
+      `amount` of the circle.
   """
   order_key, *keys = jax.random.split(key, 5)
   shape = (len(images), 1, 1)
 
   def draw(i: int) -> Factors:
     amount = amounts[i]
-    low, high = (
-      (-amount, amount) if i == 3 else (max(1 - amount, 0), 1 + amount)
-    )
+    low, high = max(1 - amount, 0), 1 + amount
+    if i == 3:  # The hue turns both ways.
+      low, high = -amount, amount
     return jax.random.uniform(keys[i], shape, minval=low, maxval=high)
 
   changes = (_brightness, _contrast, _saturation, _hue)
@@ -85,7 +81,7 @@ def _saturation(planes: Planes, factors: Factors) -> Planes:
 
 
 def _hue(planes: Planes, turns: Factors) -> Planes:
-  """Turns the hue of HSV; value and chroma stay."""
+  """Turns the hue of HSV and keeps value and chroma."""
   r, g, b = planes
   value = jnp.maximum(jnp.maximum(r, g), b)
   chroma = value - jnp.minimum(jnp.minimum(r, g), b)
@@ -98,11 +94,11 @@ def _hue(planes: Planes, turns: Factors) -> Planes:
 
   def turned(place: float) -> Float[Array, 'B H W']:
     k = place + sixths + 6 * turns
-    # Modulo 6, of what is in [-3, 13]: the operation itself is slow.
+    # k modulo 6 for k in [-3, 13]: the operation itself is slow.
     k = jnp.where(k < 0, k + 6, k)
     k = jnp.where(k >= 6, k - 6, k)
     k = jnp.where(k >= 6, k - 6, k)
-    # How far a colour is below the value, in chromas.
+    # The clipped part is the distance below the value, in chromas.
     return value - chroma * jnp.clip(jnp.minimum(k, 4 - k), 0, 1)
 
   return jnp.stack([turned(place) for place in (5.0, 3.0, 1.0)])

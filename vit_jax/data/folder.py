@@ -19,36 +19,39 @@ from vit_jax.runtime import errors
 
 VALIDATION_NAMES = ('val', 'valid', 'validation')
 
+Classes = dict[str, image_files.Found]
+
 
 class FileSource:
-  """Image files and their labels.
+  """Image files, each with a target: its label or its captions.
 
   Attributes:
-    class_names: in the order of the labels.
-    unread: how many other files lie beside them, by suffix.
+    class_names: names of the classes, in the order of the labels.
+    unread: number of other files in the same folders, by suffix.
   """
-
-  image_shape = None
 
   def __init__(
     self,
-    files: Sequence[tuple[str, int]],
-    class_names: Sequence[str],
+    files: Sequence[tuple[str, Any]],
+    class_names: Sequence[str] = (),
     unread: Mapping[str, int] = types.MappingProxyType({}),
+    target: str = 'label',
   ):
-    self._files = files
-    self.class_names = list(class_names)
+    self._files, self._target = files, target
+    self.class_names: Sequence[str] = list(class_names)
+    self.image_shape: tuple[int, ...] | None = None
     self.unread = dict(unread)
 
   def __len__(self) -> int:
     return len(self._files)
 
   def __getitem__(self, index: int) -> dict[str, Any]:
-    path, label = self._files[index]
-    return {'image': image_files.read_bytes(path), 'label': label, 'name': path}
+    path, target = self._files[index]
+    image = image_files.read_bytes(path)
+    return {'image': image, self._target: target, 'name': path}
 
   def labels(self) -> np.ndarray:
-    """Returns those of all images, int [N]."""
+    """Returns the labels of all images, int [N]."""
     return np.array([label for _, label in self._files], int)
 
 
@@ -66,7 +69,7 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
   }
   splits = {name: classes for name, classes in splits.items() if classes}
   if not splits:
-    raise errors.UserError(f'{root} has {_what_is_wrong(root)}')
+    raise errors.UserError(f'{root} has {_explain_no_splits(root)}')
   splits, split = with_test(splits, split)
   sizes = {
     name: sum(len(found.images) for found in classes.values())
@@ -75,17 +78,11 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
   parts = splits_lib.parse_split(split, sizes, str(root))
   _check_classes(splits, root)
   class_names = sorted(set().union(*splits.values()))
-  labels = {name: i for i, name in enumerate(class_names)}
-  files, unread = {}, collections.Counter()
-  for name in {name for name, _, _ in parts}:
-    files[name] = _shuffled(
-      [
-        (f, labels[c])
-        for c, found in splits[name].items()
-        for f in found.images
-      ],
-      root,
-    )
+  files = {
+    name: _labelled(splits[name], class_names, root) for name, _, _ in parts
+  }
+  unread = collections.Counter[str]()
+  for name in files:
     for found in splits[name].values():
       unread += found.unread
   image_files.warn_of_unread(unread, f'{root}, {split}')
@@ -93,20 +90,31 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
   return FileSource(chosen, class_names, unread)
 
 
-def _what_is_wrong(root: pathlib.Path) -> str:
+def _labelled(
+  classes: Classes, class_names: Sequence[str], root: pathlib.Path
+) -> list[tuple[str, int]]:
+  """Returns the (path, label) of all images, in the order of `name_hash`."""
+  labels = {name: label for label, name in enumerate(class_names)}
+  files = [
+    (path, labels[name])
+    for name, found in classes.items()
+    for path in found.images
+  ]
+  return sorted(files, key=lambda file: name_hash(file[0], root))
+
+
+def _explain_no_splits(root: pathlib.Path) -> str:
   """Returns what a folder without splits has, and what to do."""
   found = image_files.find(root)
   layout = (
-    f'It must look like train/<class>/<image> and test/<class>/<image>, images'
-    f' being {", ".join(image_files.SUFFIXES)}.'
+    f'It must look like train/<class>/<image> and test/<class>/<image>, with'
+    f' images {", ".join(image_files.SUFFIXES)}.'
   )
   if not found.images:
     rest = image_files.count_text(found.unread)
     return f'no images{f", but {rest}" if rest else ""}. {layout}'
-  folders = sorted(
-    {os.path.relpath(x, root).split(os.sep)[0] for x in found.images}
-    - {os.path.basename(x) for x in found.images}
-  )
+  paths = [pathlib.Path(x).relative_to(root).parts for x in found.images]
+  folders = sorted({parts[0] for parts in paths if len(parts) > 1})
   where = f' in {", ".join(folders[:3])}' if folders else ''
   return (
     f'{len(found.images)} images{where}{", ..." if len(folders) > 3 else ""},'
@@ -119,14 +127,14 @@ def _check_classes(
   splits: Mapping[str, Collection[str]], root: pathlib.Path
 ) -> None:
   """Raises `errors.UserError` unless all splits have the same classes."""
-  # Without a training split, no split says which classes there are.
+  # Without a training split, the classes of all splits together count.
   known = set(splits.get('train') or set().union(*splits.values()))
   for name, classes in splits.items():
     missing, extra = sorted(known - set(classes)), sorted(set(classes) - known)
     if extra:
       raise errors.UserError(
         f'{root / name} has {_some(extra)} that {root / "train"} lacks or has no'
-        f' images of: a model knows the classes it is trained on. Add such'
+        f' images of: a model knows only the classes it was trained on. Add such'
         f' images to train, or move the folder out of {name}.'
       )
     if missing:
@@ -143,48 +151,46 @@ def _some(names: Sequence[str]) -> str:
 
 
 def with_test(splits: dict[str, Any], split: str) -> tuple[dict[str, Any], str]:
-  """Returns both with validation as 'test', where there is no 'test'."""
+  """Renames a validation split to 'test' in both, unless there is a 'test'."""
   stand_in = next((n for n in VALIDATION_NAMES if n in splits), 'test')
   if 'test' in splits or stand_in not in splits:
     return splits, split
-  # Both of its names may be used.
+  # Users may name it either way.
   split = re.sub(rf'\b{stand_in}\b', 'test', split)
   names = {stand_in: 'test'}
   return {names.get(name, name): x for name, x in splits.items()}, split
 
 
-def _find_classes(
-  folder: pathlib.Path, root: pathlib.Path
-) -> dict[str, image_files.Found]:
-  """Returns what each class has, in nested folders too, by its name.
+def _find_classes(folder: pathlib.Path, root: pathlib.Path) -> Classes:
+  """Returns the files of each class by its name, from nested folders too.
 
   Raises:
-    errors.UserError: if all images of a class are of formats that are not read.
+    errors.UserError: if a class has images of unsupported formats only.
   """
-  classes, empty, loose = {}, {}, []
+  classes: Classes = {}
+  empty, loose = [], []
   for entry in sorted(folder.iterdir()):
     if entry.name.startswith('.'):
       continue
     if not entry.is_dir():
       loose += [entry.name] if image_files.is_read(entry.name) else []
       continue
-    found, name = image_files.find(root, folder, entry), class_name(entry.name)
+    found, name = image_files.find(root, folder, entry), _class_name(entry.name)
+    if found.has_unread_images and not found.images:
+      raise errors.UserError(
+        f'{entry} has no images that can be read, but'
+        f' {image_files.count_text(found.unread)}: convert them to one of'
+        f' {", ".join(image_files.SUFFIXES)}, or move the folder away.'
+      )
     if not found.images:
-      empty[entry] = found
+      empty.append(str(entry))
     elif name in classes:  # In both Unicode forms.
       classes[name].add(found)
     else:
       classes[name] = found
-  for path, found in empty.items():
-    if found.has_unread_images:
-      raise errors.UserError(
-        f'{path} has no images that can be read, but'
-        f' {image_files.count_text(found.unread)}: convert them to one of'
-        f' {", ".join(image_files.SUFFIXES)}, or move the folder away.'
-      )
   if classes and empty:
-    text = ', '.join(str(path) for path in list(empty)[:5])
-    logging.warning('Folders without images are no classes: %s.', text)
+    text = ', '.join(empty[:5])
+    logging.warning('Folders without images do not become classes: %s.', text)
   if classes and loose:
     logging.warning(
       '%s: %d images are in no class folder and are left out, such as %s.',
@@ -195,23 +201,18 @@ def _find_classes(
   return classes
 
 
-def class_name(name: str) -> str:
-  r"""Returns the name of a class as text that compares equal on every machine.
+def _class_name(name: str) -> str:
+  r"""Returns a folder's name as text that compares equal on every machine.
 
-  macOS writes accents as characters of their own (NFD), others do not (NFC).
-  Bytes of a folder's name that are not UTF-8 become `\xe9`.
+  macOS separates accents from letters (NFD), other systems do not (NFC). Bytes
+  that are not UTF-8 become `\xe9`.
   """
   data = name.encode(errors='surrogateescape')
   return unicodedata.normalize('NFC', data.decode(errors='backslashreplace'))
 
 
-def _shuffled(
-  files: list[tuple[str, int]], root: pathlib.Path
-) -> list[tuple[str, int]]:
-  return sorted(files, key=lambda file: name_hash(file[0], root))
-
-
 def name_hash(path: str, root: pathlib.Path) -> bytes:
   """Returns a hash of the name below `root`, the same on every machine."""
   name = os.path.relpath(path, root).replace(os.sep, '/')
+  name = unicodedata.normalize('NFC', name)
   return hashlib.md5(name.encode(errors='surrogateescape')).digest()

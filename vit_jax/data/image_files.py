@@ -1,4 +1,4 @@
-"""Image files: which suffixes are read, and what else lies in a folder."""
+"""Finds and reads image files; counts other files."""
 
 import collections
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from vit_jax.runtime import errors
 
 SUFFIXES = ('.jpg', '.jpeg', '.png', '.webp', '.bmp')
 
-# Images too, but of formats that are not read.
+# Images of unsupported formats.
 _UNREAD = (
   '.tif', '.tiff', '.gif', '.jfif', '.heic', '.heif', '.avif', '.jxl', '.jp2',
   '.ppm', '.pgm', '.pbm', '.pnm', '.dcm', '.dng', '.raw', '.cr2', '.nef', '.arw',
@@ -21,40 +21,34 @@ _UNREAD = (
 
 @dataclasses.dataclass
 class Found:
-  """What is in a folder.
-
-  Attributes:
-    images: paths of the images, sorted.
-    unread: how many other files there are, by suffix.
-  """
+  """The files of a folder: sorted paths of images, and counts by other suffix."""
 
   images: list[str]
   unread: collections.Counter[str]
 
   def add(self, other: 'Found') -> None:
-    """Takes what is in another folder too."""
+    """Adds the files of another folder."""
     self.images = sorted({*self.images, *other.images})
     self.unread += other.unread
 
   @property
   def has_unread_images(self) -> bool:
-    """Whether some files are images of formats that are not read."""
+    """Whether some files are images of unsupported formats."""
     return not self.unread.keys().isdisjoint(_UNREAD)
 
 
 def is_read(name: str) -> bool:
-  """Whether a file is read as an image, by the suffix of its name."""
+  """Whether a file name has the suffix of a supported image format."""
   return name.lower().endswith(SUFFIXES)
 
 
 def find(*folders: os.PathLike | str) -> Found:
-  """Finds the images in the last folder and below it; hidden files are left out.
+  """Finds the images in the last folder and below it, except hidden files.
 
-  Args:
-    *folders: those that the last one lies in come first: a link to one of them
-      is not followed, as it would find the same images without end.
+  Its parents come first: links to one of them are not followed, which would find
+  the same images without end.
   """
-  images, unread = [], collections.Counter()
+  images, unread = [], collections.Counter[str]()
   for path in _walk(os.fspath(folders[-1]), {_id(x) for x in folders[:-1]}):
     if is_read(path):
       images.append(path)
@@ -69,7 +63,7 @@ def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[str]:
     return
   seen.add(identity)
   try:
-    # Folders before links to them, whatever their order on the disk.
+    # Folders come before links to them, whatever their order on the disk.
     entries = sorted(os.scandir(folder), key=lambda x: (x.is_symlink(), x.name))
   except OSError as e:
     raise errors.UserError(f'{folder} cannot be read: {e.strerror}.') from e
@@ -96,7 +90,7 @@ def count_text(unread: Mapping[str, int]) -> str:
 def warn_of_unread(
   unread: Mapping[str, int], folder: os.PathLike | str
 ) -> None:
-  """Logs how many files are left out, by suffix, if there are any."""
+  """Logs how many files are not read, by suffix, if there are any."""
   if unread:
     logging.warning(
       '%s: %d files are not read, %s: images must be %s.',
@@ -108,13 +102,13 @@ def warn_of_unread(
 
 
 def read_bytes(path: str) -> bytes:
-  """Reads a file by few system calls: threads wait for each other at each."""
+  """Reads a file in few system calls: threads wait for each other at each."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
     size = os.fstat(descriptor).st_size
     data = os.read(descriptor, size)
     while len(data) < size and (more := os.read(descriptor, size - len(data))):
-      data += more  # File systems on a network may give it in parts.
+      data += more  # Network file systems may return it in parts.
     return data
   finally:
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Images as people name or hold them: files, folders, addresses, arrays."""
+"""Images given by users: files, folders, addresses, arrays, Pillow pictures."""
 
 from collections.abc import Sequence
 import functools
@@ -17,22 +17,25 @@ from vit_jax.runtime import errors
 
 STDIN = '-'
 
-_MAX_BYTES = 1 << 28  # Of an image that comes from elsewhere.
+_MAX_BYTES = 1 << 28  # Limit for downloads and standard input.
 
-_PNG_MODES = ('1', 'L', 'LA', 'P', 'RGB', 'RGBA')  # That PNG has too.
+_PNG_MODES = (
+  '1',
+  'L',
+  'LA',
+  'P',
+  'RGB',
+  'RGBA',
+)  # Pillow's modes that PNG has.
 _ORIENTATION = 0x0112  # EXIF tag.
 
 
 def find(arguments: Sequence[str]) -> list[str]:
-  """Returns the names of images, in the order they are given.
+  """Returns the names of images, in the order given.
 
-  Args:
-    arguments: each a file; a folder, which is searched for images, as are those
-      in it; a pattern, 'photos/**/*.jpg'; an address, 'https://...'; or '-', an
-      image that comes through standard input.
-
-  Raises:
-    errors.UserError: if nothing is there.
+  Each argument is a file; a folder, searched with all folders in it; a pattern,
+  'photos/**/*.jpg'; an address, 'https://...'; or '-', an image from standard
+  input. Raises `errors.UserError` if nothing is there.
   """
   if not arguments:
     raise errors.UserError('Name at least one image or folder.')
@@ -45,9 +48,8 @@ def find(arguments: Sequence[str]) -> list[str]:
     elif os.path.exists(argument):  # Brackets may be part of a name.
       found = [argument]
     else:
-      found = sorted(
-        filter(os.path.isfile, glob.glob(argument, recursive=True))
-      )
+      matches = glob.glob(argument, recursive=True)
+      found = sorted(filter(os.path.isfile, matches))
     if not found:
       raise errors.UserError(
         f'{argument} cannot be read: there is no such file, folder or'
@@ -70,19 +72,15 @@ def _in_folder(folder: str) -> list[str]:
 
 
 class InputSource:
-  """A source of such images, see `sources`; without labels."""
+  """A source, see `sources`, of images by name, arrays or Pillow pictures.
 
-  image_shape = None
-  class_names = ()
+  Arrays are converted to `channels`. There are no labels.
+  """
 
   def __init__(self, images: Sequence[Any], channels: int):
-    """Takes names as `find` gives them, arrays or pictures of Pillow.
-
-    Args:
-      images: of them.
-      channels: that arrays are to have.
-    """
     self._images, self._channels = images, channels
+    self.class_names: Sequence[str] = ()
+    self.image_shape: tuple[int, ...] | None = None
 
   def __len__(self) -> int:
     return len(self._images)
@@ -101,11 +99,11 @@ class InputSource:
 
 
 def read(name: str) -> bytes:
-  """Returns the bytes of an image by its name.
+  """Returns the bytes of an image: a file, an address or '-'.
 
   Raises:
-    OSError: if it is a file that cannot be read.
-    errors.UserError: if it is an address that cannot.
+    OSError: if a file cannot be read.
+    errors.UserError: if an address cannot be read.
   """
   if name == STDIN:
     return _read_stdin()
@@ -114,25 +112,24 @@ def read(name: str) -> bytes:
   return image_files.read_bytes(name)
 
 
-@functools.cache
+@functools.cache  # It can be read only once.
 def _read_stdin() -> bytes:
-  """Reads what can be read only once, for all who look at it."""
   return sys.stdin.buffer.read(_MAX_BYTES)
 
 
 def _as_png(picture: Any, name: str) -> bytes:
-  """Returns a picture of Pillow as a file, which becomes pixels as all files do.
+  """Returns a Pillow picture as a PNG file, to be decoded like all files.
 
   Raises:
     errors.UserError: if its mode cannot be converted.
   """
   if picture.mode in ('I', 'F'):
     raise errors.UserError(
-      f'{name} has the mode {picture.mode} of Pillow, whose values have no fixed'
+      f"{name} has Pillow's mode {picture.mode}, whose values have no fixed"
       f' range. Give a picture of mode L, RGB or I;16, or an array of uint8.'
     )
   try:
-    # Pictures that Pillow made, as by turning one, only inherit this tag.
+    # Pictures that Pillow made, such as rotated ones, only inherit this tag.
     exif = picture.getexif() if picture.format else {}
     if picture.mode.startswith('I;16'):
       picture = picture.convert('I').convert('I;16')
@@ -149,13 +146,13 @@ def _as_png(picture: Any, name: str) -> bytes:
     )
   except (OSError, SyntaxError, ValueError) as e:
     raise errors.UserError(
-      f'{name}, of mode {picture.mode} of Pillow, cannot be converted: {e}.'
+      f"{name}, of Pillow's mode {picture.mode}, cannot be converted: {e}."
     ) from e
   return file.getvalue()
 
 
 def _as_array(image: Any, channels: int, name: str) -> np.ndarray:
-  """Returns uint8 [H, W, channels]; transparency is left out."""
+  """Returns uint8 [H, W, channels] without transparency."""
   array = np.asarray(image)
   if array.ndim == 2:
     array = array[..., None]
@@ -180,7 +177,7 @@ def _as_array(image: Any, channels: int, name: str) -> np.ndarray:
 
 
 def as_sequence(images: Any) -> Sequence[Any]:
-  """Returns several images, also of one, or of an array [N, H, W, C]."""
+  """Returns a sequence of images for one image, many, or an array [N, H, W, C]."""
   is_one = (
     isinstance(images, str | os.PathLike)
     or hasattr(images, 'convert')

@@ -10,8 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 Images = Float[Array, 'B H W C']
 Targets = Float[Array, 'B K']
 
-# Of the erased rectangle, as torchvision has them: part of the image, and
-# height over width.
+# torchvision's erased rectangles: part of the image, and height over width.
 _AREA = (0.02, 0.33)
 _RATIO = (0.3, 3.3)
 
@@ -21,10 +20,7 @@ def random_erasing(
 ) -> Images:
   """Fills a rectangle of some images with noise (arXiv:1708.04896).
 
-  Args:
-    key: for all that is random.
-    images: normalised; the noise is normal, of deviation 1, as in DeiT.
-    probability: with which an image is erased.
+  The noise is standard normal, as in DeiT: images must be normalised.
   """
   keys = jax.random.split(key, 6)
   num, height, width = images.shape[:3]
@@ -36,7 +32,7 @@ def random_erasing(
 
   area = uniform(0, *_AREA) * height * width
   ratio = jnp.exp(uniform(1, *map(math.log, _RATIO)))
-  # torchvision draws again what does not fit, here it is cut: 1 % of them.
+  # torchvision draws again where a rectangle does not fit (1 %), we clip it.
   h = jnp.clip(jnp.round(jnp.sqrt(area * ratio)), 1, height)
   w = jnp.clip(jnp.round(jnp.sqrt(area / ratio)), 1, width)
   top = jnp.floor(uniform(2) * (height - h + 1))
@@ -49,7 +45,7 @@ def random_erasing(
 def _inside(
   top: Array, bottom: Array, left: Array, right: Array, height: int, width: int
 ) -> Array:
-  """Returns which pixels are in rectangles, bool [..., height, width, 1]."""
+  """Returns masks of rectangles, bool [..., height, width, 1]."""
 
   def between(low: Array, high: Array, size: int) -> Array:
     positions = jnp.arange(size)
@@ -63,17 +59,17 @@ def _inside(
 class Mix:
   """Mixes each image, and its label, with the one before it in the batch.
 
-  The batch being shuffled, that is a random one. Rolling by one place moves one
+  Batches are shuffled, so that is a random image. Rolling by one place moves one
   image between neighbouring devices; a permutation would move nearly all.
-  There is one share, or one rectangle, a batch, as in the papers' code.
+  A batch has one share, or one rectangle, as in the papers' code. With both
+  mixup and CutMix, each batch draws one of them.
 
   Attributes:
-    num_classes: of the targets.
-    mixup: alpha of mixup (arXiv:1710.09412), whose share is beta(alpha, alpha)
-      distributed, the larger part being of the image itself, as in big_vision;
-      0 for none.
-    cutmix: alpha of CutMix (arXiv:1905.04899); 0 for none. If there are both,
-      one of them is drawn for each batch.
+    num_classes: width of the targets.
+    mixup: alpha of mixup (arXiv:1710.09412); 0 for none. The share is
+      beta(alpha, alpha); the image itself gets the larger part, as in
+      big_vision.
+    cutmix: alpha of CutMix (arXiv:1905.04899); 0 for none.
   """
 
   num_classes: int
@@ -83,7 +79,7 @@ class Mix:
   def __call__(
     self, key: Key[Array, ''], images: Images, labels: Int[Array, ' B']
   ) -> tuple[Images, Targets]:
-    """Returns mixed images and the shares of the classes in them."""
+    """Returns mixed images and their targets."""
     own = self.own(key, *images.shape[1:3])
     targets = jax.nn.one_hot(labels, self.num_classes)
     return _mix(images, own), _mix(targets, jnp.mean(own))
@@ -91,17 +87,15 @@ class Mix:
   def own(
     self, key: Key[Array, ''], height: int, width: int
   ) -> Float[Array, 'H W 1']:
-    """Returns which part of each pixel is of the image itself."""
+    """Returns the share of the image itself in each pixel."""
     mixup_key, cutmix_key, choice_key = jax.random.split(key, 3)
     if not self.cutmix:
       return _mixup(mixup_key, self.mixup, height, width)
+    cut = _cutmix(cutmix_key, self.cutmix, height, width)
     if not self.mixup:
-      return _cutmix(cutmix_key, self.cutmix, height, width)
-    return jnp.where(
-      jax.random.bernoulli(choice_key),
-      _mixup(mixup_key, self.mixup, height, width),
-      _cutmix(cutmix_key, self.cutmix, height, width),
-    )
+      return cut
+    mixed = _mixup(mixup_key, self.mixup, height, width)
+    return jnp.where(jax.random.bernoulli(choice_key), mixed, cut)
 
 
 def _mix(x: Array, own: Array) -> Array:
@@ -122,7 +116,7 @@ def _cutmix(
   side = jnp.sqrt(1 - jax.random.beta(share_key, alpha, alpha))
   y = jax.random.randint(y_key, (), 0, height)
   x = jax.random.randint(x_key, (), 0, width)
-  # Around a centre anywhere in the image; what is outside of it is lost.
+  # The centre is anywhere in the image, so a rectangle may reach beyond it.
   h, w = jnp.floor(height * side), jnp.floor(width * side)
   top, left = y - h // 2, x - w // 2
   return 1.0 - _inside(top, top + h, left, left + w, height, width)

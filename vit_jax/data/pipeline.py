@@ -1,9 +1,9 @@
 """Batches for training and evaluation, by Grain.
 
 The order of the images depends on the seed alone and the step is the position:
-the same batches come for any number of threads, workers or hosts, and resuming
-needs no saved state. Memory: `prefetch` batches, uint8 pixels in training and
-uint16 in evaluation, for this process and for each worker.
+any number of threads, workers or hosts gives the same batches, and resuming needs
+no saved state. Memory: `prefetch` batches, uint8 pixels in training and uint16 in
+evaluation, for this process and for each worker.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,26 +29,26 @@ from vit_jax.runtime import preemption
 
 Batch = dict[str, np.ndarray]
 
-# Images of one size up to this travel raw and are transformed on the device.
+# Images of one size up to this are sent raw and transformed on the device.
 _MAX_RAW_SIDE = 64
 
-_CHECK_SECONDS = 0.1  # Between two questions whether to stop.
+_CHECK_SECONDS = 0.1  # How often a waiting loop checks whether to stop.
 
 
 @dataclasses.dataclass
 class Decoded:
-  """A source with its images decoded, and bad files dealt with.
+  """A source with its images decoded; handles bad files.
 
   Attributes:
     source: what to read.
     exif: whether to turn images upright by their EXIF tag.
-    on_bad_image: 'raise' names the file; 'skip' puts the next good image in its
-      place in training, and masks it in evaluation.
-    channels: of the decoded images; None for those the source has.
-    pad_to: length; elements past those of the source are masked.
+    on_bad_image: 'raise' names the file; 'skip' takes the next good image
+      instead in training, and masks it in evaluation.
+    channels: number of channels to decode to; None keeps those of the source.
+    pad_to: length; elements past the end of the source are masked.
     train: whether this is for training.
     on_host: whether small images too are transformed on the host.
-    skipped: names of the bad files met so far, by this process.
+    skipped: names of the bad files that this process has met.
   """
 
   source: sources.Source
@@ -61,20 +61,19 @@ class Decoded:
   skipped: set[str] = dataclasses.field(default_factory=set)
 
   def __setstate__(self, state: dict[str, Any]) -> None:
-    """Unpickled in a worker, sees to it that this ends with what started it."""
+    """Unpickles; makes a worker end with the process that started it."""
     self.__dict__.update(state)
-    if multiprocessing.parent_process() is not None:
-      _end_with_parent()
+    _end_with_parent()
 
   @property
   def num_channels(self) -> int:
-    """Of the decoded images."""
+    """Number of channels of the decoded images."""
     shape = self.source.image_shape
     return self.channels or (shape[-1] if shape else 3)
 
   @property
   def is_raw(self) -> bool:
-    """Whether images travel as they are, to be transformed on the device."""
+    """Whether images are sent as they are, to be transformed on the device."""
     shape = self.source.image_shape
     is_small = shape is not None and max(shape[:2]) <= _MAX_RAW_SIDE
     return is_small and not self.on_host
@@ -96,18 +95,15 @@ class Decoded:
 
   def _masked(self) -> dict[str, Any]:
     height, width = (self.source.image_shape or (1, 1))[:2]
-    return {
-      'image': np.zeros((height, width, self.num_channels), np.uint8),
-      'mask': np.bool_(False),
-      **self._target(None),
-    }
+    image = np.zeros((height, width, self.num_channels), np.uint8)
+    return {'image': image, 'mask': np.bool_(False), **self._target(None)}
 
   def _target(self, example: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns what the model is to say of an image; anything if masked."""
+    """Returns what the model must predict; any value for a masked example."""
     return {'label': np.int32(example['label'] if example else 0)}
 
   def _load(self, index: int) -> dict[str, Any] | None:
-    """Returns an example, or None at a bad file that is to be skipped."""
+    """Returns an example, or None for a bad file to skip."""
     name = f'image {index}'
     try:
       example = self.source[index]
@@ -121,44 +117,37 @@ class Decoded:
     except (OSError, ValueError) as e:
       name = getattr(e, 'filename', None) or name
       if self.on_bad_image == 'raise':
-        raise errors.UserError(_what_is_wrong(name, e)) from e
+        raise errors.UserError(_explain(name, e)) from e
       if name not in self.skipped:
         self.skipped.add(name)
-        logging.warning(
-          'Skipped %s: %s', name, getattr(e, 'strerror', None) or e
-        )
+        reason = getattr(e, 'strerror', None) or e
+        logging.warning('Skipped %s: %s', name, reason)
       return None
-    return {
-      'image': image,
-      'mask': np.bool_(True),
-      **self._target(example),
-    }
+    return {'image': image, 'mask': np.bool_(True), **self._target(example)}
 
 
-def _what_is_wrong(name: str, error: Exception) -> str:
-  """Returns what a user reads of an image that cannot be used."""
-  leave_out = 'or leave such images out with on_bad_image=skip'
+def _explain(name: str, error: Exception) -> str:
+  """Returns why an image cannot be used, and what to do."""
+  skip = 'or leave such images out with on_bad_image=skip'
   if isinstance(error, errors.UserError):  # It says what to do.
     return str(error)
   if isinstance(error, FileNotFoundError):
-    return f'There is no image {name}: put it back, {leave_out}.'
+    return f'There is no image {name}: put it back, {skip}.'
   if isinstance(error, OSError):
-    return f'{name} cannot be read: {error.strerror}. Allow it, {leave_out}.'
+    return f'{name} cannot be read: {error.strerror}. Allow it, {skip}.'
   reason = str(error).rstrip('.')
-  return (
-    f'{name} cannot be decoded: {reason}. Repair or delete it, {leave_out}.'
-  )
+  return f'{name} cannot be decoded: {reason}. Repair or delete it, {skip}.'
 
 
-@functools.cache  # Once a process.
+@functools.cache  # Once per process.
 def _end_with_parent() -> None:
-  parent = multiprocessing.parent_process()
+  if parent := multiprocessing.parent_process():
 
-  def wait() -> None:
-    parent.join()
-    os._exit(1)  # It was killed: nobody waits for what is being made.
+    def wait() -> None:
+      parent.join()
+      os._exit(1)  # The parent was killed: nobody waits for the batches.
 
-  threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def train_batches(
@@ -173,22 +162,22 @@ def train_batches(
   num_workers: int = 0,
   prefetch: int = 4,
 ) -> Iterator[Batch]:
-  """Yields shuffled batches without end, that of step `first_step` first.
+  """Yields shuffled batches without end.
 
   Args:
-    data: what to read.
-    transform: applied to each example, unless images travel raw.
-    batch_size: over all hosts.
-    seed: of order and augmentation.
-    first_step: number of batches to leave out, at no cost.
-    shard: (index, count): which part of each batch this host reads.
-    num_threads: decoding threads, in each worker.
-    num_workers: processes; 0 for none besides this one.
-    prefetch: batches being made or ready.
+    data: the source.
+    transform: applied to each example on the host, unless images are sent raw.
+    batch_size: batch size over all hosts.
+    seed: seeds order and augmentation.
+    first_step: number of batches to skip, at no cost.
+    shard: (index, count): the part of each batch that this host reads.
+    num_threads: decoding threads in each worker.
+    num_workers: worker processes; 0 decodes in this process.
+    prefetch: number of batches to prepare ahead.
 
   Yields:
-    {'image': uint8 [batch_size / count, H, W, C], 'label': int32}, or what else
-    `data` and `transform` give with an image.
+    {'image': uint8 [batch_size / count, H, W, C], 'label': int32}, or the other
+    targets of `data` and `transform`.
   """
   index, count = shard
   dataset = grain.MapDataset.source(data).seed(seed % 2**32)
@@ -216,11 +205,11 @@ def eval_batches(
 ) -> Iterator[Batch]:
   """Yields every example once, in order; the last batch is padded.
 
-  Arguments are those of `train_batches`.
+  Arguments are those of `train_batches`. Every host gets the same number of
+  batches.
 
   Yields:
-    {'image': uint8 or uint16 [B, H, W, C], 'label': int32 [B], 'mask': bool
-    [B]}, the same number of batches on every host.
+    {'image': uint8 or uint16 [B, H, W, C], 'label': int32 [B], 'mask': bool [B]}.
   """
   index, count = shard
   num_batches = -(-len(data.source) // batch_size)
@@ -229,8 +218,7 @@ def eval_batches(
   if not data.is_raw:
     dataset = dataset.map(transform)
   dataset = dataset.batch(batch_size // count, batch_fn=_stack)
-  dataset = dataset[index::count]
-  yield from _iterate(dataset, num_threads, num_workers, prefetch)
+  yield from _iterate(dataset[index::count], num_threads, num_workers, prefetch)
 
 
 def _stack(examples: Sequence[dict[str, Any]]) -> Batch:
@@ -241,57 +229,49 @@ def _stack(examples: Sequence[dict[str, Any]]) -> Batch:
 
 
 def _iterate(
-  dataset: grain.MapDataset,
-  num_threads: int,
-  num_workers: int,
-  prefetch: int,
+  dataset: grain.MapDataset, num_threads: int, num_workers: int, prefetch: int
 ) -> Iterator[Batch]:
   options = grain.ReadOptions(
     num_threads=num_threads, prefetch_buffer_size=prefetch
   )
   dataset = dataset.to_iter_dataset(options)
   if num_workers:
-    dataset = dataset.mp_prefetch(
-      grain.MultiprocessingOptions(num_workers=num_workers)
-    )
-    yield from _of_workers(dataset)
+    workers = grain.MultiprocessingOptions(num_workers=num_workers)
+    yield from _iterate_workers(dataset.mp_prefetch(workers))
     return
-  batches = iter(dataset)
-  try:
+  with contextlib.closing(iter(dataset)) as batches:  # Ends its threads.
     yield from batches
-  finally:
-    batches.close()  # Ends threads.
 
 
-def _of_workers(dataset: grain.IterDataset) -> Iterator[Batch]:
-  """Iterates in a thread of its own, and stops to wait when the run is to stop.
+def _iterate_workers(dataset: grain.IterDataset) -> Iterator[Batch]:
+  """Iterates in a separate thread; stops waiting when the run must stop.
 
-  An exception of the main thread, Ctrl-C, must not come where Grain holds a lock.
+  Ctrl-C must not raise in the main thread while Grain holds a lock.
   """
-  # What it starts, once, would allow the signals again.
+  # Started later, it would unblock the signals.
   multiprocessing.resource_tracker.ensure_running()
-  thread = futures.ThreadPoolExecutor(1, initializer=_leave_signals_to_others)
+  thread = futures.ThreadPoolExecutor(1, initializer=_block_signals)
   batches = thread.submit(iter, dataset).result()
   try:
     while True:
       future = thread.submit(next, batches, None)
       while not futures.wait([future], _CHECK_SECONDS).done:
         preemption.check()
-      if future.result() is None:
+      if (batch := future.result()) is None:
         return
-      yield future.result()
+      yield batch
   finally:
-    # Not waited for: it takes until each worker, of which some may only be
-    # starting, has made a batch.
+    # Not awaited: it takes until each worker, even one that is only starting, has
+    # made a batch.
     with contextlib.suppress(RuntimeError):  # Python ends, and Grain closes it.
       thread.submit(batches.close)
     thread.shutdown(wait=False)
 
 
-def _leave_signals_to_others() -> None:
-  """Keeps Ctrl-C and SIGTERM from what this thread starts, which inherits it.
+def _block_signals() -> None:
+  """Keeps Ctrl-C and SIGTERM from the workers, which inherit the blocked mask.
 
-  Terminals and schedulers send them to all processes; but a run that is to save
+  Terminals and schedulers send them to all processes, but a run that saves first
   needs its workers until then. They end with it, see `_end_with_parent`.
   """
   signals = {signal.SIGINT, signal.SIGTERM}

@@ -13,17 +13,16 @@ from vit_jax.configs import resolved
 class Preprocessing:
   """How evaluation and prediction prepare an image.
 
-  Equal records give equal pixels: one number stands for channels that all have
-  the same.
+  Equal records give equal pixels: channels with the same mean share one number.
 
   Attributes:
-    size: (height, width) of the input in pixels; None where nothing tells.
-    channels: of the input.
-    mean: of the pixels in [0, 1], one for all channels or one for each, which
-      is subtracted; 0.5 in the official models, so that inputs are in [-1, 1].
-    std: divides the difference; as many numbers as `mean`.
+    size: (height, width) of the input in pixels; None if unknown.
+    channels: number of channels of the input.
+    mean: subtracted from pixels in [0, 1]; one value, or one for each channel.
+      Official models use 0.5, so that inputs are in [-1, 1].
+    std: divides the difference; as many values as `mean`.
     exif: whether images are turned upright by their EXIF tag.
-    resize_test: as `resize` in `transforms.eval_image`.
+    resize_test: `resize` of `transforms.eval_image`.
   """
 
   size: tuple[int, int] | None = None
@@ -41,26 +40,20 @@ class Preprocessing:
 
   @property
   def image_shape(self) -> tuple[int, int, int] | None:
-    """[H, W, C] of the input; None where nothing tells."""
+    """[H, W, C] of the input; None if unknown."""
     return (*self.size, self.channels) if self.size else None
 
   def changed(self, fields: Mapping[str, Any]) -> 'Preprocessing':
-    """Returns a record with other fields, which may be as JSON has them."""
-    return dataclasses.replace(
-      self,
-      **{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()},
-    )
+    """Returns a record with other fields, whose tuples may be JSON lists."""
+    own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+    lists = {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
+    return Preprocessing(**{**own, **fields, **lists})
 
 
 def of_config(
   config: ml_collections.ConfigDict, channels: int
 ) -> Preprocessing:
-  """Returns what evaluation does by a config in which nothing is open.
-
-  Args:
-    config: settings, of `resolved.with_defaults`.
-    channels: of the images, which the data tells.
-  """
+  """Returns how evaluation prepares images of `channels` by a resolved config."""
   resize_test = config.pp.resize_test
   if resize_test is not None and not isinstance(resize_test, int):
     resize_test = tuple(resize_test)

@@ -1,18 +1,17 @@
 """RandAugment (arXiv:1909.13719), in NumPy and OpenCV, as AugReg used it.
 
 Operations and magnitudes are those of the official code of EfficientNet and of
-big_vision (`pp/archive/autoaugment.py`), at 10 those of AutoAugment; every
-operation drawn is applied, with the magnitude given. Positions that come from
-outside of the image are grey.
+big_vision (`pp/archive/autoaugment.py`). Pixels from outside of the image are
+grey.
 
 Two things differ. Lengths in pixels, meant for 224, grow with the image. The
 mean in `contrast` is that of the image, as in Pillow and big_vision today.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import cv2
-from jaxtyping import ArrayLike, UInt8
+from jaxtyping import UInt8
 import numpy as np
 
 Image = UInt8[np.ndarray, 'H W C']
@@ -22,7 +21,7 @@ _GREY = 128
 _VALUES = np.arange(256)
 _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
 
-# Parts of the side, at magnitude 10.
+# Parts of the side at magnitude 10.
 _TRANSLATE = 100 / 224
 _CUTOUT = 40 / 224
 
@@ -30,13 +29,9 @@ _CUTOUT = 40 / 224
 def randaugment(
   image: Image, rng: np.random.Generator, num_ops: int, magnitude: int | float
 ) -> Image:
-  """Applies operations drawn at random, one after the other.
+  """Applies `num_ops` random operations (N in the paper) one after the other.
 
-  Args:
-    image: uint8 [H, W, C], C 1 or 3; stays as it is.
-    rng: draws the operations, signs and places.
-    num_ops: how many, N in the paper.
-    magnitude: of all of them, M in the paper; 10 is that of AutoAugment.
+  All have the same magnitude (M in the paper); 10 is AutoAugment's. C is 1 or 3.
   """
   ops = list(OPS.values())
   for index in rng.integers(len(ops), size=num_ops):
@@ -45,14 +40,14 @@ def randaugment(
 
 
 def _lookup(image: Image, table: Table) -> Image:
-  """Replaces values, by one table or by one for each channel."""
+  """Replaces values by one table, or by one for each channel."""
   if table.ndim == 2:
     table = table[:, None]
   return cv2.LUT(image, table).reshape(image.shape)
 
 
 def _histograms(image: Image) -> np.ndarray:
-  """Returns how often each value is in each channel, [256, C]."""
+  """Returns the histogram of each channel, [256, C]."""
   counts = [
     cv2.calcHist([image], [c], None, [256], [0, 256]).ravel()
     for c in range(image.shape[-1])
@@ -68,12 +63,12 @@ def autocontrast(image: Image) -> Image:
   scale = 255 / np.where(is_flat, 1, high - low)
   table = np.clip((_VALUES[:, None] - low) * scale, 0, 255)
   table = np.where(is_flat, _VALUES[:, None], table)
-  # Rounding guards against 254.999..., which the reference has in places.
+  # The reference has 254.999... in places.
   return _lookup(image, np.floor(table + 1e-6).astype(np.uint8))
 
 
 def equalize(image: Image) -> Image:
-  """Makes the histogram of each channel as flat as can be."""
+  """Makes the histogram of each channel as flat as possible."""
   counts = _histograms(image)
   last = 255 - np.argmax(counts[::-1] > 0, axis=0)
   step = (counts.sum(axis=0) - counts[last, range(counts.shape[1])]) // 255
@@ -84,29 +79,29 @@ def equalize(image: Image) -> Image:
 
 
 def invert(image: Image) -> Image:
-  """Makes negatives."""
+  """Replaces x by 255 - x."""
   return 255 - image
 
 
 def posterize(image: Image, bits: int) -> Image:
-  """Keeps the highest bits, at least one."""
+  """Keeps the highest `bits`, at least one."""
   return image & np.uint8(256 - (1 << (8 - min(max(bits, 1), 8))))
 
 
 def solarize(image: Image, threshold: int) -> Image:
-  """Inverts what is not below the threshold."""
+  """Inverts values from `threshold` on."""
   table = np.where(threshold > _VALUES, _VALUES, 255 - _VALUES)
   return _lookup(image, table.astype(np.uint8))
 
 
 def solarize_add(image: Image, addition: int) -> Image:
-  """Brightens what is below 128."""
+  """Adds `addition` to values below 128."""
   table = np.where(_VALUES < 128, _VALUES + addition, _VALUES)
   return _lookup(image, np.clip(table, 0, 255).astype(np.uint8))
 
 
 def _blend(start: Image, image: Image, factor: int | float) -> Image:
-  """From `start` (0) to `image` (1) and beyond."""
+  """Interpolates from `start` (0) to `image` (1) and beyond."""
   blended = cv2.addWeighted(image, factor, start, 1 - factor, 0)
   return blended.reshape(image.shape)
 
@@ -135,15 +130,15 @@ def brightness(image: Image, factor: int | float) -> Image:
 
 
 def sharpness(image: Image, factor: int | float) -> Image:
-  """Smooths (0) or sharpens (over 1), but for the border."""
+  """Smooths (0) or sharpens (over 1) all but the border."""
   smooth = image.copy()
   filtered = cv2.filter2D(image, -1, _SMOOTH).reshape(image.shape)
   smooth[1:-1, 1:-1] = filtered[1:-1, 1:-1]
   return _blend(smooth, image, factor)
 
 
-def warp(image: Image, matrix: ArrayLike) -> Image:
-  """Takes each pixel from where a matrix [2, 3] maps its (x, y, 1)."""
+def warp(image: Image, matrix: Sequence[Sequence[float]] | np.ndarray) -> Image:
+  """Reads each pixel where a matrix [2, 3] maps its (x, y, 1)."""
   height, width, channels = image.shape
   warped = cv2.warpAffine(
     image,
@@ -163,22 +158,22 @@ def rotate(image: Image, degrees: int | float) -> Image:
 
 
 def shear_x(image: Image, shear: int | float) -> Image:
-  """Moves rows, the further the lower they are."""
-  return warp(image, np.array([[1, shear, 0], [0, 1, 0]]))
+  """Shifts each row by `shear` times its height."""
+  return warp(image, [[1, shear, 0], [0, 1, 0]])
 
 
 def shear_y(image: Image, shear: int | float) -> Image:
-  """Moves columns, the further the more they are to the right."""
-  return warp(image, np.array([[1, 0, 0], [shear, 1, 0]]))
+  """Shifts each column by `shear` times its place."""
+  return warp(image, [[1, 0, 0], [shear, 1, 0]])
 
 
 def translate(image: Image, x: int | float, y: int | float) -> Image:
-  """Moves by so many pixels."""
-  return warp(image, np.array([[1, 0, -x], [0, 1, -y]]))
+  """Shifts the image by `x` and `y` pixels."""
+  return warp(image, [[1, 0, -x], [0, 1, -y]])
 
 
 def cutout(image: Image, part: int | float, rng: np.random.Generator) -> Image:
-  """Makes a rectangle grey that reaches `part` of the sides from its centre."""
+  """Fills a rectangle with grey; half its sides are `part` of the image's."""
   image = image.copy()
   slices = []
   for side in image.shape[:2]:
@@ -196,9 +191,10 @@ def _enhance(level: int | float) -> float:
   return 1.8 * level + 0.1
 
 
-# Of the image, the magnitude in units of 10, and a generator. At 0 they are not
-# nothing. The threshold of `solarize` is computed in uint8 there: at 10 and at
-# 20 it is 0 again. `posterize` keeps more bits the larger the magnitude is.
+# Functions of the image, the magnitude in units of 10, and a generator. Magnitude 0
+# changes images too. As in the official code, the threshold of `solarize` wraps
+# around in uint8 (at 10 and 20 it is 0), and `posterize` keeps more bits at larger
+# magnitudes.
 OPS: dict[str, Callable[[Image, float, np.random.Generator], Image]] = {
   'autocontrast': lambda x, level, rng: autocontrast(x),
   'equalize': lambda x, level, rng: equalize(x),

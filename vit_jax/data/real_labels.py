@@ -20,14 +20,10 @@ _VALIDATION_FILE = re.compile(r'ILSVRC2012_val_(\d{8})')
 
 
 def find(path: str, data_dir: str | None = None) -> pathlib.Path:
-  """Returns the path of `real.json`.
+  """Returns the path of `real.json`, a file or an address.
 
-  Args:
-    path: a file, or an address, which is downloaded once.
-    data_dir: where data sets are: a download goes to its `imagenet_real/`.
-
-  Raises:
-    errors.UserError: if it cannot be downloaded.
+  An address is downloaded once to `imagenet_real/` of the folder of data sets.
+  Raises `errors.UserError` if that fails.
   """
   if not download.is_url(path):
     return storage.local_path(path)
@@ -38,7 +34,7 @@ def find(path: str, data_dir: str | None = None) -> pathlib.Path:
       download.download(path, file)
     except errors.UserError as e:
       raise errors.UserError(
-        f'{e} Put the file at {file}, or give its path: --real_labels=FILE.'
+        f'{e} Put the file at {file}, or give its path: real_labels=FILE.'
       ) from e
   return file
 
@@ -46,15 +42,12 @@ def find(path: str, data_dir: str | None = None) -> pathlib.Path:
 def read(
   path: pathlib.Path, source: sources.Source, places: Int[np.ndarray, ' n']
 ) -> list[list[int]]:
-  """Returns the labels of images, of which each may have several or none.
+  """Returns the labels, several or none, of the images at `places` of a source.
 
-  Args:
-    path: of `real.json`.
-    source: of the images, whose names are those of the original files.
-    places: which of them.
+  The names of the images must be those of the original files.
 
   Raises:
-    errors.UserError: if the file is not that, or these are other images.
+    errors.UserError: if the file is not `real.json`, or these are other images.
   """
   try:
     labels = json.loads(path.read_text(encoding='utf-8'))
@@ -65,14 +58,15 @@ def read(
     raise errors.UserError(
       f'{path} is not a list of lists of labels, as real.json is: {e}.'
     ) from e
-  numbers = []
+  rows = []
   for place in places:
     name = source[int(place)]['name']
     match = _VALIDATION_FILE.search(name)
     if not match or not 0 < int(match[1]) <= len(labels):
       raise errors.UserError(
-        f'{name} is no validation image of ImageNet, ILSVRC2012_val_00000001.JPEG'
-        f' to {len(labels):08d}: there are no ReaL labels of it.'
+        f'{name} is not a validation image of ImageNet,'
+        f' ILSVRC2012_val_00000001.JPEG to {len(labels):08d}: it has no ReaL'
+        f' labels.'
       )
-    numbers.append(int(match[1]) - 1)
-  return [labels[i] for i in numbers]
+    rows.append(labels[int(match[1]) - 1])
+  return rows

@@ -1,11 +1,11 @@
 """Random-access sources of labelled images, by name or folder.
 
-A source has a length, `class_names`, `image_shape` (or None where sizes differ)
-and yields {'image': uint8 [H, W, C] or the bytes of a file, 'label': int,
-'name': str}. It can be pickled into worker processes.
+A source has a length, `class_names`, `image_shape` (None where sizes differ) and
+yields {'image': uint8 [H, W, C] or the bytes of a file, 'label': int, 'name':
+str}. It can be pickled into worker processes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import functools
 import os
 import pathlib
@@ -26,7 +26,7 @@ class Source(Protocol):
   """What the pipeline reads; see the module's docstring."""
 
   class_names: Sequence[str]
-  image_shape: tuple[int, int, int] | None
+  image_shape: tuple[int, ...] | None
 
   def __len__(self) -> int: ...
 
@@ -35,9 +35,10 @@ class Source(Protocol):
 
 @runtime_checkable
 class LabelledSource(Source, Protocol):
-  """A source of which all labels can be had at once."""
+  """A source that can return all labels at once."""
 
-  def labels(self) -> np.ndarray: ...
+  def labels(self) -> np.ndarray:
+    """Returns the labels of all images, int [N]."""
 
 
 class ArraySource:
@@ -47,26 +48,23 @@ class ArraySource:
     self, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]
   ):
     self._images, self._labels = images, labels
-    self.class_names = list(class_names)
-    self.image_shape = tuple(images.shape[1:])
+    self.class_names: Sequence[str] = list(class_names)
+    self.image_shape: tuple[int, ...] | None = images.shape[1:]
+    self.num_channels = images.shape[-1]
 
   def __len__(self) -> int:
     return len(self._images)
 
   def __getitem__(self, index: int) -> dict[str, Any]:
-    return {
-      'image': self._images[index],
-      'label': int(self._labels[index]),
-      'name': f'image {index}',
-    }
+    image, label = self._images[index], int(self._labels[index])
+    return {'image': image, 'label': label, 'name': f'image {index}'}
 
   def labels(self) -> np.ndarray:
-    """Returns those of all images, int [N]."""
     return np.asarray(self._labels, int)
 
 
 class TfdsSource:
-  """A TFDS data set that was prepared as array_record; images stay encoded."""
+  """A TFDS data set in the array_record format; images stay encoded."""
 
   def __init__(self, builder: tfds.core.DatasetBuilder, split: str):
     features = builder.info.features
@@ -76,8 +74,10 @@ class TfdsSource:
         f' needs `image` and `label`.'
       )
     shape = features['image'].shape
-    self.image_shape = None if None in shape else tuple(shape)
-    self.class_names = list(features['label'].names)
+    self.image_shape: tuple[int, ...] | None = (
+      None if None in shape else tuple(shape)
+    )
+    self.class_names: Sequence[str] = list(features['label'].names)
     self._name = f'{builder.name} {split}'
     self._has_file_names = 'file_name' in features
     self._records = builder.as_data_source(
@@ -92,43 +92,90 @@ class TfdsSource:
     name = f'{self._name}, record {index}'
     if self._has_file_names:
       name += f', {record["file_name"].decode()}'
-    return {
-      'image': record['image'],
-      'label': int(record['label']),
-      'name': name,
-    }
+    label = int(record['label'])
+    return {'image': record['image'], 'label': label, 'name': name}
 
   def labels(self) -> np.ndarray:
-    """Returns those of all images, int [N]; reads the whole split."""
+    """Returns the labels, int [N]; reads the whole split."""
     return np.array([int(record['label']) for record in self._records])
 
 
+class StandIn:
+  """A source without images, for planning."""
+
+  def __init__(
+    self, num_classes: int, image_shape: tuple[int, ...] | None = None
+  ):
+    self.class_names: Sequence[str] = [str(i) for i in range(num_classes)]
+    self.image_shape = image_shape
+
+  def __len__(self) -> int:
+    return 0
+
+  def __getitem__(self, index: int) -> dict[str, Any]:
+    raise IndexError(index)
+
+
+# Number of classes, and (H, W, C) where all images have one size.
+_KNOWN: dict[str, tuple[int, tuple[int, int, int] | None]] = {
+  'digits': (10, (8, 8, 1)),
+  'cifar10': (10, (32, 32, 3)),
+  'cifar100': (100, (32, 32, 3)),
+  'imagenet2012': (1000, None),
+  'oxford_flowers102': (102, None),
+  'oxford_iiit_pet': (37, None),
+}
+
+
+def stand_in(
+  dataset: str,
+  split: str,
+  *,
+  num_classes: int | None = None,
+  data_dir: str | None = None,
+) -> Source:
+  """Returns a source with the classes and image size of a data set.
+
+  Without `num_classes`, they are those that the data set is known to have, or
+  has on this machine. Raises `errors.UserError` if it is neither known nor here.
+  """
+  known, shape = _KNOWN.get(dataset, (None, None))
+  if classes := num_classes or known:
+    return StandIn(classes, shape)
+  try:
+    return get_source(dataset, split, data_dir=data_dir)
+  except errors.UserError as e:
+    raise errors.UserError(
+      f'config.dataset is {dataset!r}, which is not here: give num_classes=N.'
+    ) from e
+
+
 def data_root(data_dir: str | None) -> pathlib.Path:
-  """Returns where data sets are kept; None stands for the TFDS default."""
+  """Returns the folder of data sets; None stands for the TFDS default."""
   return storage.local_path(data_dir or '~/tensorflow_datasets')
 
 
 def get_source(
   dataset: str, split: str, *, data_dir: str | None = None
 ) -> LabelledSource:
-  """Returns a split of a data set.
+  """Opens a split of a data set.
 
   Args:
-    dataset: a folder `{split}/{class}/{image}`, 'digits', 'cifar10',
-      'cifar100', or a TFDS data set, `name[/config][:version]`.
-    split: in TFDS notation, such as 'train[:98%]' or 'train+test[100:]'. The
-      files of a folder are in a fixed random order, so that a slice has every
-      class; where a folder has no 'test', 'val' and like stand in for it.
-    data_dir: where TFDS data sets and CIFAR are; None for the TFDS default.
+    dataset: a folder `{split}/{class}/{image}`, 'digits', 'cifar10', 'cifar100',
+      or a TFDS data set, `name[/config][:version]`.
+    split: TFDS notation, such as 'train[:98%]' or 'train+test[100:]'. Files of a
+      folder have a fixed random order, so that slices contain all classes; in a
+      folder without 'test', 'val' and similar names stand in for it.
+    data_dir: folder of TFDS data sets and CIFAR; None for the TFDS default.
 
   Raises:
     errors.UserError: if there is no such data set or split, or it is empty.
   """
   root = data_root(data_dir)
   if dataset == 'digits':
-    return _array_source(*_digits(), split, dataset)
+    return _array_source(_digits(), split, dataset)
   if dataset in cifar.NAMES:
-    return _array_source(*cifar.load(dataset, root), split, dataset)
+    return _array_source(cifar.load(dataset, root), split, dataset)
   if os.path.isdir(dataset):
     return folder.open_folder(storage.local_path(dataset), split)
   require_folder(dataset)
@@ -136,48 +183,45 @@ def get_source(
 
 
 def require_folder(dataset: str) -> None:
-  """Raises `errors.UserError` at the path of a folder that is not there."""
+  """Raises `errors.UserError` at the path of a missing folder."""
   if os.path.isdir(dataset):
     return
   is_path = dataset.startswith((os.sep, '.', '~'))
   if not dataset or is_path or storage.is_address(dataset):
     raise errors.UserError(
-      f'config.dataset is {dataset!r}, which is no folder here. Give a folder'
-      f' with train/<class>/<image> and test/<class>/<image>, or a name.'
+      f'config.dataset is {dataset!r}, but there is no such folder here. Give a'
+      f' folder with train/<class>/<image> and test/<class>/<image>, or a name.'
     )
 
 
 def _array_source(
-  splits: dict[str, tuple[np.ndarray, np.ndarray]],
-  class_names: Sequence[str],
+  content: tuple[Mapping[str, tuple[np.ndarray, np.ndarray]], Sequence[str]],
   split: str,
   dataset: str,
 ) -> ArraySource:
+  splits, class_names = content
   sizes = {name: len(labels) for name, (_, labels) in splits.items()}
-  parts = splits_lib.parse_split(split, sizes, dataset)
-  images, labels = zip(
-    *((splits[n][0][a:b], splits[n][1][a:b]) for n, a, b in parts), strict=True
+  ranges = splits_lib.parse_split(split, sizes, dataset)
+  images, labels = (
+    [splits[name][i][start:end] for name, start, end in ranges] for i in (0, 1)
   )
-  if len(parts) == 1:  # No second copy of the data set in memory.
+  if len(ranges) == 1:  # Makes no second copy of the data set.
     return ArraySource(images[0], labels[0], class_names)
   return ArraySource(
     np.concatenate(images), np.concatenate(labels), class_names
   )
 
 
-def _digits():
-  """scikit-learn's 1,797 handwritten digits [8, 8, 1], 360 of them for test."""
-  from sklearn import datasets  # Slow to import, and rarely needed.
+def _digits() -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], list[str]]:
+  """Loads scikit-learn's 1,797 handwritten digits [8, 8, 1], 360 for the test."""
+  from sklearn import datasets  # Slow to import and rarely needed.
 
   digits = datasets.load_digits()
   images = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]
-  order = np.random.RandomState(0).permutation(len(images))
-  train, test = order[360:], order[:360]
   labels = digits.target.astype(np.int32)
-  splits = {
-    'train': (images[train], labels[train]),
-    'test': (images[test], labels[test]),
-  }
+  order = np.random.RandomState(0).permutation(len(images))
+  parts = {'train': order[360:], 'test': order[:360]}
+  splits = {name: (images[i], labels[i]) for name, i in parts.items()}
   return splits, [str(name) for name in digits.target_names]
 
 
@@ -213,9 +257,9 @@ def _tfds_source(dataset: str, split: str, root: pathlib.Path) -> TfdsSource:
   try:
     return TfdsSource(builder, split)
   except NotImplementedError as e:
-    folder = builder.data_path
+    path = builder.data_path
     raise errors.UserError(
-      f'{folder} is not in the array_record format. Convert it once by: tfds'
-      f' convert_format --dataset_dir={folder} --out_dir=OTHER'
+      f'{path} is not in the array_record format. Convert it once: tfds'
+      f' convert_format --dataset_dir={path} --out_dir=OTHER'
       f' --out_file_format=array_record'
     ) from e

@@ -4,17 +4,17 @@ import tensorflow_datasets as tfds
 
 from vit_jax.runtime import errors
 
-# How to evaluate on a part of the training images.
+# Evaluates on a part of the training images.
 SPLIT_EXAMPLE = "config.pp.train='train[:90%]' config.pp.test='train[90%:]'"
 
 
 def parse_split(
   split: str, sizes: dict[str, int], dataset: str
 ) -> list[tuple[str, int, int]]:
-  """Returns [(name, from, to)] for a split in TFDS notation.
+  """Returns [(name, start, end)] for a split in TFDS notation.
 
   Raises:
-    errors.UserError: if it cannot be read, names no split or is empty.
+    errors.UserError: if it is malformed, names an unknown split or is empty.
   """
   infos = tfds.core.SplitDict(
     [

@@ -1,4 +1,4 @@
-"""Parts of a source: a few images of each class, or each class as often."""
+"""Parts of a source: a few images of each class, or all classes equally often."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,18 +13,18 @@ Indices = Int[np.ndarray, ' N']
 
 
 class Subset:
-  """Some examples of a source; one may be there more than once.
+  """Some examples of a source; an example may occur more than once.
 
   Attributes:
-    how: how they were chosen and from how many, for the log.
+    how: how the examples were chosen, for the log.
   """
 
   def __init__(
     self, source: sources.LabelledSource, indices: Indices, how: str = ''
   ):
     self._source, self._indices = source, indices
-    before = [source.how] if isinstance(source, Subset) else []
-    self.how = '; '.join([*before, how])
+    before = f'{source.how}; ' if isinstance(source, Subset) else ''
+    self.how: str = before + how
     self.class_names: Sequence[str] = source.class_names
     self.image_shape = source.image_shape
     self.unread = getattr(source, 'unread', {})
@@ -36,63 +36,50 @@ class Subset:
     return self._source[int(self._indices[index])]
 
   def labels(self) -> Int[np.ndarray, ' N']:
-    """Returns those of all examples."""
     return self._source.labels()[self._indices]
 
 
-def _by_class(source: sources.LabelledSource) -> list[Indices]:
+def _by_class(
+  source: sources.LabelledSource, fewest: int, setting: str, advice: str
+) -> list[Indices]:
+  """Returns the indices of each class; raises where one has too few images."""
   labels = source.labels()
-  return [np.flatnonzero(labels == i) for i in range(len(source.class_names))]
+  classes = [
+    np.flatnonzero(labels == i) for i in range(len(source.class_names))
+  ]
+  for name, indices in zip(source.class_names, classes, strict=True):
+    if len(indices) < fewest:
+      raise errors.UserError(
+        f'{setting}, but the class {name!r} has {len(indices)} training images.'
+        f' {advice}'
+      )
+  return classes
 
 
 def few_shots(source: sources.LabelledSource, shots: int) -> Subset:
-  """Returns the first images of each class.
+  """Returns the first `shots` images of each class.
 
-  The files of a folder are in a fixed random order, so these are random ones,
-  and those of fewer shots are among those of more.
-
-  Args:
-    source: of labelled images.
-    shots: how many of each class.
-
-  Raises:
-    errors.UserError: if a class has fewer.
+  The files of a folder have a fixed random order, so these are random images, and
+  fewer shots are part of more. Raises `errors.UserError` if a class has fewer.
   """
-  classes = _by_class(source)
-  for name, indices in zip(source.class_names, classes, strict=True):
-    if len(indices) < shots:
-      raise errors.UserError(
-        f'config.pp.shots is {shots}, but the class {name!r} has only'
-        f' {len(indices)} training images. Take fewer, or a larger'
-        f' config.pp.train.'
-      )
-  return Subset(
-    source,
-    np.sort(np.concatenate([x[:shots] for x in classes])),
-    f'{shots} of each class out of {len(source)}: config.pp.shots',
-  )
+  advice = 'Take fewer, or a larger config.pp.train.'
+  classes = _by_class(source, shots, f'config.pp.shots is {shots}', advice)
+  indices = np.sort(np.concatenate([x[:shots] for x in classes]))
+  how = f'{shots} of each class out of {len(source)}: config.pp.shots'
+  return Subset(source, indices, how)
 
 
 def balanced(source: sources.LabelledSource) -> Subset:
-  """Returns each class as often as the largest: images of others repeat.
+  """Repeats images until each class has as many as the largest.
 
-  Args:
-    source: of labelled images, some of each class.
-
-  Raises:
-    errors.UserError: if a class has none.
+  Raises `errors.UserError` if a class has none.
   """
-  classes = _by_class(source)
+  advice = 'Add some, or leave it out.'
+  classes = _by_class(source, 1, 'config.pp.balance_classes is True', advice)
   largest = max(map(len, classes))
-  for name, indices in zip(source.class_names, classes, strict=True):
-    if not len(indices):
-      raise errors.UserError(
-        f'config.pp.balance_classes is True, but the class {name!r} has no'
-        f' training images.'
-      )
-  return Subset(
-    source,
-    np.concatenate([np.resize(x, largest) for x in classes]),
+  indices = np.concatenate([np.resize(x, largest) for x in classes])
+  how = (
     f'{len(source)} different ones, repeated until each class has {largest}:'
-    f' config.pp.balance_classes',
+    f' config.pp.balance_classes'
   )
+  return Subset(source, indices, how)

@@ -1,6 +1,6 @@
 """Texts to token ids [B, L], as the official LiT preprocessing makes them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import os
 import re
 import unicodedata
@@ -17,10 +17,10 @@ TokenIds = Int32[np.ndarray, 'B L']
 
 _CLS, _UNKNOWN, _END = '[CLS]', '[UNK]', '</s>'
 
-# A longer word is unknown; TensorFlow Text counts bytes, of other alphabets too.
+# Longer words are unknown. TensorFlow Text counts bytes in all alphabets.
 _MAX_WORD = 100
 
-# What Unicode calls default ignorable: soft hyphens, joiners, directions.
+# Unicode's default ignorable characters: soft hyphens, joiners, directions.
 _IGNORABLE = re.compile(
   '[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]'
 )
@@ -30,11 +30,11 @@ class BertTokenizer:
   """`[CLS]`, then the word pieces of a text, clipped or padded with 0.
 
   Equal to `tensorflow_text.BertTokenizer(lower_case=True)`: NFKC case folding,
-  accents stripped, punctuation and CJK characters split off. A word that cannot
-  be put together is `[UNK]`, or one id past the vocabulary that lacks it.
+  accents stripped, punctuation and CJK characters split off. An unknown word is
+  `[UNK]`, or one id past a vocabulary without it.
 
   Attributes:
-    num_ids: rows of an embedding table that has every id.
+    num_ids: rows that an embedding table needs.
   """
 
   def __init__(self, vocab_path: os.PathLike | str, max_len: int):
@@ -47,15 +47,15 @@ class BertTokenizer:
       lines = _read(vocab_path).decode('utf-8-sig').split('\n')
     except UnicodeDecodeError as e:
       raise errors.UserError(
-        f'{vocab_path} is no BERT vocabulary: it is not a text file. Is it a'
+        f'{vocab_path} is not a BERT vocabulary: it is not a text file. Is it a'
         f" SentencePiece model (tokenizer_name = 'sentencepiece')?"
       ) from e
-    if not lines[-1]:  # What ends with a line break has no further token.
+    if not lines[-1]:  # After the last line break.
       lines.pop()
     ids = {line.rstrip('\r'): i for i, line in enumerate(lines)}
     if _CLS not in ids:
       raise errors.UserError(
-        f'{vocab_path} is no BERT vocabulary: none of its {len(lines)} lines is'
+        f'{vocab_path} is not a BERT vocabulary: none of its {len(lines)} lines is'
         f' {_CLS}. It needs one token a line, as the vocab.txt of BERT has.'
       )
     self._max_len, self._cls = max_len, ids[_CLS]
@@ -82,7 +82,7 @@ class BertTokenizer:
 
 
 def _fold(text: str) -> str:
-  """Folds case, strips accents; the library's own way is not TensorFlow's."""
+  """Folds case and strips accents as TensorFlow does; the library differs."""
   text = unicodedata.normalize('NFD', text).casefold()
   text = unicodedata.normalize('NFKC', text).casefold()
   text = unicodedata.normalize('NFKC', _IGNORABLE.sub('', text))
@@ -96,17 +96,17 @@ def _fold(text: str) -> str:
 class SentencePieceTokenizer:
   """The pieces of a text, clipped to `max_len` - 1, then `</s>` to the end.
 
-  Case is kept: what folds it is the normaliser inside the model file, if any.
+  Case is kept, unless the normaliser inside the model file folds it.
 
   Attributes:
-    num_ids: rows of an embedding table that has every id.
+    num_ids: rows that an embedding table needs.
   """
 
   def __init__(self, vocab_path: os.PathLike | str, max_len: int):
     """Reads a SentencePiece model.
 
     Raises:
-      errors.UserError: if it cannot be read, is none or has no `</s>`.
+      errors.UserError: if it cannot be read or has no `</s>`.
     """
     data = _read(vocab_path)
     self._processor = sentencepiece.SentencePieceProcessor()
@@ -114,7 +114,7 @@ class SentencePieceTokenizer:
       self._processor.LoadFromSerializedProto(data)
     except RuntimeError as e:
       raise errors.UserError(
-        f'{vocab_path} is no SentencePiece model: {e} Is it a BERT vocabulary'
+        f'{vocab_path} is not a SentencePiece model: {e} Is it a BERT vocabulary'
         f" (tokenizer_name = 'bert')?"
       ) from e
     self._max_len = max_len
@@ -135,7 +135,7 @@ class SentencePieceTokenizer:
 
 Tokenizer = BertTokenizer | SentencePieceTokenizer
 
-TOKENIZERS = {
+TOKENIZERS: dict[str, Callable[[os.PathLike | str, int], Tokenizer]] = {
   'bert': BertTokenizer,
   'sentencepiece': SentencePieceTokenizer,
 }
@@ -144,15 +144,10 @@ TOKENIZERS = {
 def get_tokenizer(
   name: str, vocab_path: os.PathLike | str, max_len: int
 ) -> Tokenizer:
-  """Returns a tokeniser: texts to int32 ids [B, max_len]; it can be pickled.
+  """Returns a tokeniser from texts to int32 ids [B, max_len]; it can be pickled.
 
-  Args:
-    name: 'bert' or 'sentencepiece', as `pp.tokenizer_name` of a LiT model.
-    vocab_path: its vocabulary, a text file or a SentencePiece model.
-    max_len: length of all texts, in tokens.
-
-  Raises:
-    errors.UserError: if there is no such tokeniser, or the file is not right.
+  `name` is 'bert' with a text file as vocabulary, or 'sentencepiece' with a
+  SentencePiece model. Raises `errors.UserError` if either is wrong.
   """
   if name not in TOKENIZERS:
     raise errors.UserError(
@@ -164,15 +159,15 @@ def get_tokenizer(
 def check_vocabulary(
   tokenizer: Tokenizer, vocab_size: int, vocab_path: os.PathLike | str
 ) -> None:
-  """Raises `errors.UserError` unless a table of `vocab_size` has every id.
+  """Raises `errors.UserError` unless a table of `vocab_size` rows has every id.
 
-  JAX would take the last row for an id past the table, and say nothing.
+  JAX would silently use the last row for an id past the table.
   """
   if tokenizer.num_ids > vocab_size:
     raise errors.UserError(
-      f'{vocab_path} gives token ids up to {tokenizer.num_ids - 1}, the text'
-      f' tower has embeddings of {vocab_size} ids, from 0 on. Use the vocabulary'
-      f' of the weights, or a text tower with a larger vocab_size.'
+      f'{vocab_path} gives token ids up to {tokenizer.num_ids - 1}, but the text'
+      f' tower has embeddings for {vocab_size} ids. Use the vocabulary of the'
+      f' weights, or a text tower with a larger vocab_size.'
     )
 
 
@@ -192,7 +187,6 @@ def _clip_and_pad(
   rows: Sequence[Sequence[int]], length: int, padding: int
 ) -> TokenIds:
   ids = np.full((len(rows), length), padding, np.int32)
-  for i, row in enumerate(rows):
-    row = row[:length]
-    ids[i, : len(row)] = row
+  for target, row in zip(ids, rows, strict=True):
+    target[: len(row)] = row[:length]
   return ids

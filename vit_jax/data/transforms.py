@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import struct
+from typing import Any
 
 import cv2
 import grain
@@ -15,14 +16,14 @@ from jaxtyping import Float32, UInt8, UInt16
 import numpy as np
 import simplejpeg
 
+from vit_jax.data import crops
 from vit_jax.data import randaugment
-from vit_jax.data import windows
 
 Image = UInt8[np.ndarray, 'H W C']
 
-_MAX_PIXELS = 1 << 27  # Of ImageNet's images the largest has half as many.
+_MAX_PIXELS = 1 << 27  # Twice as many as the largest image of ImageNet.
 
-# By channel count: how OpenCV and simplejpeg call it.
+# By channel count: names in OpenCV and simplejpeg.
 _DECODERS = {
   1: (cv2.IMREAD_GRAYSCALE, 'GRAY'),
   3: (cv2.IMREAD_COLOR_RGB, 'RGB'),
@@ -32,16 +33,10 @@ _DECODERS = {
 def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
   """Decodes a JPEG, PNG, WebP or BMP file to uint8 [H, W, channels].
 
-  Greyscale, CMYK, palette and 16-bit files are converted; transparency is left
-  out. JPEG gives the pixels of `tf.image.decode_jpeg` bit for bit.
-
-  Args:
-    data: the bytes of the file.
-    channels: 1 or 3 (RGB).
-    exif: whether to turn the image upright by its EXIF tag.
-
-  Raises:
-    ValueError: if these bytes are no image.
+  Greyscale, CMYK, palette and 16-bit files are converted; transparency is
+  dropped. JPEG gives the pixels of `tf.image.decode_jpeg` bit for bit. `exif`
+  turns the image upright by its EXIF tag. Raises ValueError at bytes that are
+  not an image.
   """
   if channels not in _DECODERS:
     raise ValueError(f'Files decode to 1 or 3 channels, not {channels}.')
@@ -54,7 +49,7 @@ def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
     raise ValueError(
       f'{height} x {width} pixels, more than the {_MAX_PIXELS} that are read'
     )
-  # Of CMYK simplejpeg makes no RGB, OpenCV does.
+  # simplejpeg cannot convert CMYK to RGB, OpenCV can.
   if not exif and header and header[2] != 'CMYK':
     return _decode_jpeg(data, colorspace)
   if not exif:
@@ -70,16 +65,16 @@ def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
 
 @functools.cache
 def _silence() -> None:
-  """Keeps OpenCV from printing what it raises, or returns, besides."""
+  """Keeps OpenCV from printing the errors that it raises or returns."""
   logs = getattr(cv2.utils, 'logging', cv2)  # It moved in OpenCV 5.
   logs.setLogLevel(0)
 
 
 def _size(data: bytes) -> tuple[int, int]:
-  """Returns (height, width) as the header of a PNG, BMP or WebP says.
+  """Returns (height, width) from the header of a PNG or BMP.
 
-  OpenCV would take memory for a billion pixels, which a kilobyte can claim. A WebP
-  cannot claim so many, and has no simple header: (0, 0).
+  OpenCV would allocate memory for a billion pixels, which a file of a kilobyte
+  can claim. A WebP cannot claim so many and has no simple header: (0, 0).
   """
   try:
     if data.startswith(b'\x89PNG\r\n\x1a\n'):
@@ -90,10 +85,10 @@ def _size(data: bytes) -> tuple[int, int]:
       width, height = struct.unpack_from(kind, data, 18)
       return abs(height), abs(width)
   except struct.error as e:
-    raise ValueError('a cut image') from e
+    raise ValueError('a truncated image') from e
   if data[:4] == b'RIFF' and data[8:12] == b'WEBP':
     return 0, 0
-  raise ValueError('no JPEG, PNG, WebP or BMP image')
+  raise ValueError('not a JPEG, PNG, WebP or BMP image')
 
 
 def _decode_jpeg(data: bytes, colorspace: str) -> Image:
@@ -107,21 +102,16 @@ def _decode_jpeg(data: bytes, colorspace: str) -> Image:
   try:
     return decode()
   except ValueError as e:
-    # TensorFlow only warns of these; cut files it refuses too.
+    # TensorFlow only warns of these; it refuses truncated files too.
     if 'extraneous bytes' not in str(e):
       raise
     return decode(strict=False)
 
 
-def resize(image: Image, size: tuple[int, int]) -> Float32[np.ndarray, 'h w C']:
-  """Resizes as `tf.image.resize`: bilinear, half-pixel centres, no antialias.
+def resize(image: Image, size: crops.Size) -> Float32[np.ndarray, 'h w C']:
+  """Resizes as `tf.image.resize` does: bilinear, half-pixel centres, no antialias.
 
-  Args:
-    image: uint8 [H, W, C].
-    size: (height, width) in pixels.
-
-  Returns:
-    float32 [height, width, C] in [0, 255].
+  `size` is (height, width); the result is in [0, 255].
   """
   resized = cv2.resize(
     image.astype(np.float32), size[::-1], interpolation=cv2.INTER_LINEAR
@@ -131,38 +121,38 @@ def resize(image: Image, size: tuple[int, int]) -> Float32[np.ndarray, 'h w C']:
 
 @dataclasses.dataclass(frozen=True)
 class Pending:
-  """An image that is resized, and mirrored, where it stands in its batch.
+  """An image that `stack` resizes, and mirrors, in its place in the batch.
 
-  Making it elsewhere and copying it there costs a fifth of the loader's time.
+  Making it elsewhere and copying it would cost a fifth of the loader's time.
 
   Attributes:
     image: uint8 or uint16 [H, W, C].
-    size: (height, width) wanted.
+    size: (height, width) of the result.
     flip: whether to mirror it left to right.
   """
 
   image: np.ndarray
-  size: tuple[int, int]
+  size: crops.Size
   flip: bool = False
 
   @property
   def shape(self) -> tuple[int, int, int]:
-    """(height, width, channels) once it is made."""
+    """[height, width, C] of the result."""
     return (*self.size, self.image.shape[-1])
 
   def make(self) -> np.ndarray:
-    """Returns the image, made by itself."""
+    """Returns the image outside of a batch."""
     return stack([self])[0]
 
   def write(self, out: np.ndarray) -> None:
-    """Fills `out`, contiguous, of this shape and of the dtype of `image`."""
+    """Fills `out`: contiguous, with this shape and the dtype of `image`."""
     cv2.resize(self.image, self.size[::-1], dst=out)
     if self.flip:
-      cv2.flip(out, 1, dst=out)  # By slices it takes thirty times as long.
+      cv2.flip(out, 1, dst=out)  # Slices take thirty times as long.
 
 
-def stack(images: Sequence[np.ndarray | np.generic | Pending]) -> np.ndarray:
-  """Returns [B, ...] of images of one shape and dtype, or of other values."""
+def stack(images: Sequence[Any]) -> np.ndarray:
+  """Stacks arrays, numbers or `Pending` images of one shape and dtype."""
   if not isinstance(images[0], Pending):
     return np.stack(images)
   batch = np.empty((len(images), *images[0].shape), images[0].image.dtype)
@@ -172,56 +162,43 @@ def stack(images: Sequence[np.ndarray | np.generic | Pending]) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainImage(grain.transforms.RandomMap):
-  """Crops, resizes to `size`, mirrors and distorts uint8 [H, W, C], at random.
+class TrainImage(crops.RandomCrop, grain.transforms.RandomMap):
+  """Crops, resizes, mirrors and distorts uint8 [H, W, C] at random.
 
-  The image becomes a `Pending` one, but for RandAugment.
+  The result is `Pending`, or with RandAugment an array.
 
   Attributes:
-    size: (height, width) of the result.
-    area: smallest and largest part of the image that a crop takes.
-    ratio: smallest and largest width over height of that crop.
-    resize: if given, resizes to this square and takes a random window instead.
-    pad: pixels added on each side before that window is taken; without `resize`
-      of the image at `size`.
-    pad_mode: 'zeros' (black) or 'reflect'.
-    flip: whether to mirror half of the images.
-    randaugment: number of operations and magnitude; () for none.
+    randaugment: (number of operations, magnitude); () for none.
   """
 
-  size: tuple[int, int]
-  area: tuple[float, float] = (0.05, 1.0)
-  ratio: tuple[float, float] = windows.RATIO
-  resize: int | None = None
-  pad: int = 0
-  pad_mode: str = 'zeros'
-  flip: bool = True
-  randaugment: Sequence[int | float] = ()
+  randaugment: tuple[int, int | float] | tuple[()] = ()
 
   def random_map(self, element: dict, rng: np.random.Generator) -> dict:
-    image, flip = element['image'], False
-    if self.resize or self.pad:
-      image = self._random_window(image, rng)
-    else:
-      top, left, h, w = windows.sample_area_crop(
-        rng, *image.shape[:2], self.area, self.ratio
-      )
-      image = image[top : top + h, left : left + w]
-    if self.flip:
-      flip = rng.random() < 0.5
-    image = Pending(image, self.size, flip)
-    if self.randaugment:
-      image = randaugment.randaugment(image.make(), rng, *self.randaugment)
-    return {**element, 'image': image}
+    crop = self._crop(element['image'], rng)
+    image = Pending(crop, self.size, self.flip and rng.random() < 0.5)
+    if not self.randaugment:
+      return {**element, 'image': image}
+    made = randaugment.randaugment(image.make(), rng, *self.randaugment)
+    return {**element, 'image': made}
+
+  def _crop(
+    self, image: Image, rng: np.random.Generator
+  ) -> UInt8[np.ndarray, 'h w C']:
+    if self.takes_window:
+      return self._random_window(image, rng)
+    height, width, _ = image.shape
+    top, left, h, w = crops.sample_area_crop(
+      rng, height, width, self.area, self.ratio
+    )
+    return image[top : top + h, left : left + w]
 
   def _random_window(
     self, image: Image, rng: np.random.Generator
   ) -> UInt8[np.ndarray, 'h w C']:
-    size = (self.resize, self.resize) if self.resize else self.size
-    image = Pending(image, size).make()
+    image = Pending(image, self.window_source).make()
     if self.pad:
       sides = ((self.pad, self.pad), (self.pad, self.pad), (0, 0))
-      image = np.pad(image, sides, windows.PAD_MODES[self.pad_mode])
+      image = np.pad(image, sides, crops.PAD_MODES[self.pad_mode])
     top = rng.integers(image.shape[0] - self.size[0] + 1)
     left = rng.integers(image.shape[1] - self.size[1] + 1)
     return image[top : top + self.size[0], left : left + self.size[1]]
@@ -229,58 +206,47 @@ class TrainImage(grain.transforms.RandomMap):
 
 def eval_image(
   image: Image,
-  size: tuple[int, int],
-  resize: int | tuple[int, int] | None = None,
+  size: crops.Size,
+  resize: int | crops.Size | None = None,
 ) -> Pending | UInt16[np.ndarray, 'h w C']:
-  """Resizes to fixed point, uint16 in steps of 1/256, as `stack` makes it.
+  """Resizes to fixed point, uint16 in steps of 1/256.
 
-  That is exact enough at half the bytes; rounding to uint8 would change a
-  prediction in a thousand.
-
-  Args:
-    image: uint8 [H, W, C].
-    size: (height, width) of the result.
-    resize: if given, resizes the shorter side to it, or the image to this
-      (height, width), and takes the middle.
+  That is exact enough at half the bytes of float32; rounding to uint8 would
+  change a prediction in a thousand. `resize` is the shorter side, or (height,
+  width), of an image whose centre is then cropped to `size`.
   """
   # OpenCV computes in float32 and rounds once, at the end.
   image = np.multiply(image, 256, dtype=np.uint16)
   if resize is None:
     return Pending(image, size)
-  resized = windows.resized_size(*image.shape[:2], resize)
-  return windows.centre(Pending(image, resized).make(), size)
-
-
-def lit_image(
-  image: Image, size: tuple[int, int], crop: bool = False
-) -> UInt8[np.ndarray, 'h w C']:
-  """Resizes as the official LiT preprocessing does, which cuts off decimals.
-
-  Args:
-    image: uint8 [H, W, C].
-    size: (height, width) in pixels.
-    crop: whether to keep the aspect ratio and take the centre.
-
-  Returns:
-    uint8 [height, width, C].
-  """
-  if not crop:
-    return resize(image, size).astype(np.uint8)
-  height, width = image.shape[:2]
-  scale = max(size[0] / height, size[1] / width)
-  image = resize(image, (round(height * scale), round(width * scale)))
-  top, left = ((image.shape[i] - size[i]) // 2 for i in (0, 1))
-  image = image[top : top + size[0], left : left + size[1]]
-  return image.astype(np.uint8)
+  height, width, _ = image.shape
+  resized = crops.resized_size(height, width, resize)
+  return Pending(image, resized).make()[crops.centre(resized, size)]
 
 
 @dataclasses.dataclass(frozen=True)
 class EvalImage(grain.transforms.Map):
   """Applies `eval_image` to uint8 [H, W, C]."""
 
-  size: tuple[int, int]
-  resize: int | tuple[int, int] | None = None
+  size: crops.Size
+  resize: int | crops.Size | None = None
 
   def map(self, element: dict) -> dict:
     image = eval_image(element['image'], self.size, self.resize)
     return {**element, 'image': image}
+
+
+def lit_image(
+  image: Image, size: crops.Size, crop: bool = False
+) -> UInt8[np.ndarray, 'h w C']:
+  """Resizes as the official LiT preprocessing does, which truncates decimals.
+
+  With `crop`, keeps the aspect ratio and crops the centre.
+  """
+  if crop:
+    height, width, _ = image.shape
+    scale = max(size[0] / height, size[1] / width)
+    resized = round(height * scale), round(width * scale)
+    image = resize(image, resized)[crops.centre(resized, size)]
+    return image.astype(np.uint8)
+  return resize(image, size).astype(np.uint8)

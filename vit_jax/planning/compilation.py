@@ -12,9 +12,8 @@ import ml_collections
 
 from vit_jax.configs import spec
 from vit_jax.data import batching
-from vit_jax.data import dataset
 from vit_jax.data import pipeline
-from vit_jax.data import stand_in
+from vit_jax.data import sources
 from vit_jax.models import flops
 from vit_jax.models import layers
 from vit_jax.planning import hlo
@@ -59,7 +58,7 @@ def open_data(
 
   Args:
     config: settings.
-    num_classes: None: as `stand_in.stand_in` finds it.
+    num_classes: None: as `sources.stand_in` finds it.
 
   Raises:
     errors.UserError: if the data set is neither known nor here.
@@ -67,9 +66,9 @@ def open_data(
 
   def decoded(split, train):
     if spec.has_texts(config.model):
-      source = stand_in.StandIn(0)
+      source = sources.StandIn(0)
     else:
-      source = stand_in.stand_in(
+      source = sources.stand_in(
         config.dataset,
         split,
         num_classes=num_classes,
@@ -77,7 +76,7 @@ def open_data(
       )
     return pipeline.Decoded(source, channels=config.pp.channels, train=train)
 
-  splits = dataset.Splits(
+  splits = batching.Splits(
     decoded(config.pp.train, train=True), decoded(config.pp.test, train=False)
   )
   return batching.of_config(config, splits)

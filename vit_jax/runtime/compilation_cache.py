@@ -1,4 +1,4 @@
-"""Programs that were compiled once are not compiled again."""
+"""Compiled programs, kept between processes."""
 
 import hashlib
 import os
@@ -10,19 +10,18 @@ import platformdirs
 
 from vit_jax.runtime import storage
 
-# Of all programs together; the oldest are deleted.
-_MAX_BYTES = 4 * 2**30
+_MAX_BYTES = 4 * 2**30  # Above this, JAX deletes the oldest programs.
 
 
 def enable() -> None:
-  """Keeps compiled programs in the user's cache directory, if it can be written.
+  """Keeps compiled programs in the user's cache directory, if it is writable.
 
-  JAX's own settings come first: `JAX_COMPILATION_CACHE_DIR`, or
+  JAX's own settings override this: `JAX_COMPILATION_CACHE_DIR`, or
   `JAX_ENABLE_COMPILATION_CACHE=0` for no cache.
   """
-  if jax.config.jax_compilation_cache_dir:
+  if jax.config.values['jax_compilation_cache_dir']:
     return
-  path = folder()
+  path = storage.local_path(folder())
   try:
     path.mkdir(parents=True, exist_ok=True)
   except OSError:
@@ -31,24 +30,24 @@ def enable() -> None:
     return
   jax.config.update('jax_compilation_cache_dir', str(path))
   jax.config.update('jax_compilation_cache_max_size', _MAX_BYTES)
-  # Lower than JAX's second, as small programs add up; not zero, as JAX looks at
-  # every entry, to keep the limit, when it adds one.
+  # Below JAX's second, as small programs add up; not zero, as JAX looks at every
+  # entry when it adds one, to keep the limit.
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.05)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
 def folder() -> storage.Path:
   """Returns the folder of compiled programs."""
-  if chosen := jax.config.jax_compilation_cache_dir:
+  if chosen := jax.config.values['jax_compilation_cache_dir']:
     return storage.as_path(chosen)
   return platformdirs.user_cache_path('vit_jax') / f'xla-{_processor()}'
 
 
 def _processor() -> str:
-  """Returns a short name of what this processor can do.
+  """Returns a hash of the features of this processor.
 
-  JAX asks for the kind of accelerator only: a program for the processor of one
-  host could have instructions that another host, with the same home, has not.
+  JAX's keys only have the kind of accelerator: with a shared home, a host could
+  load a program with instructions that it lacks.
   """
   try:
     lines = pathlib.Path('/proc/cpuinfo').read_text().splitlines()

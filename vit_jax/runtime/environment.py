@@ -1,4 +1,4 @@
-"""What a run ran on and with, for its report and for `vit-jax doctor`."""
+"""Versions and hardware, for the report of a run and for `vit-jax doctor`."""
 
 import importlib.metadata
 import os
@@ -11,8 +11,7 @@ from packaging import requirements
 
 import vit_jax
 
-# Of those in setup.py, what decides about numbers and speed.
-_PACKAGES = (
+_PACKAGES = (  # They decide about numbers and speed.
   'jax',
   'jaxlib',
   'flax',
@@ -25,7 +24,7 @@ _PACKAGES = (
 
 
 def describe() -> dict[str, Any]:
-  """Returns versions, devices and the command, as JSON has them."""
+  """Returns versions, devices and the command, as JSON."""
   devices = jax.devices()
   return {
     'command': sys.argv,
@@ -40,7 +39,7 @@ def describe() -> dict[str, Any]:
 
 
 def version(package: str) -> str | None:
-  """Returns which version is installed; None if none is."""
+  """Returns the installed version of a package; None if there is none."""
   try:
     return importlib.metadata.version(package)
   except importlib.metadata.PackageNotFoundError:
@@ -48,10 +47,7 @@ def version(package: str) -> str | None:
 
 
 def tested() -> dict[str, requirements.Requirement]:
-  """Returns the versions that are tested, by package, as setup.py has them.
-
-  Those of extras are left out.
-  """
+  """Returns the tested versions by package, from setup.py, without extras."""
   lines = importlib.metadata.requires('vit_jax') or []
   found = [requirements.Requirement(line) for line in lines]
   return {r.name: r for r in found if r.marker is None}

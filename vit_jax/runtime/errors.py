@@ -1,10 +1,10 @@
-"""The one exception that the command lines turn into a single clear line."""
+"""The exception that commands turn into one line."""
 
 
 class UserError(ValueError):
-  """Something the user can mend: a setting, a file, a folder, a download."""
+  """A problem that the user can fix: a setting, a file, a folder, a download."""
 
 
 def first_line(error: BaseException) -> str:
-  """Returns the first line of what another library says."""
+  """Returns the first line of another library's message."""
   return str(error).strip().split('\n')[0]

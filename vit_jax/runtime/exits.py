@@ -1,11 +1,10 @@
 """How a process ends: its last line, and Ctrl-C.
 
-Python turns Ctrl-C into an exception of the main thread. That comes late, as
+Python turns Ctrl-C into an exception of the main thread. That comes late, since
 XLA compiles for minutes without Python; it breaks imports, which then fail in
 their own ways; and it may come while the main thread holds a lock of a loader,
-whose end is then waited for without end. So commands have a thread that waits
-for Ctrl-C and ends the process. Imports nothing but the standard library, to be
-there before the other imports.
+which then never ends. So in commands a thread waits for Ctrl-C and ends the
+process. This module imports only the standard library, so that it comes first.
 """
 
 from collections.abc import Callable
@@ -18,27 +17,26 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-INTERRUPTED = 130  # As shells have it: 128 and the number of the signal.
-_LINE = 'interrupted.'
-_PROC = pathlib.Path('/proc')  # Of Linux alone.
+INTERRUPTED = 130  # Exit code of shells: 128 and the number of the signal.
+_PROC = pathlib.Path('/proc')  # Linux only.
 
 _is_command = False
 _ask: Callable[[], None] | None = None  # Called by the next Ctrl-C.
 
 
 def program() -> str:
-  """Returns the name of the command line, as messages start with it."""
+  """Returns the name of the command, which starts its messages."""
   return sys.argv[0]
 
 
 def with_flags(message: str) -> str:
-  """Returns the message of an error with settings written as flags.
+  """Returns the message of an error with its settings written as flags.
 
-  Errors name settings as Python does, `config.pp.crop=224` or `on_bad_image=skip`:
-  `--config.pp.crop=224` and `--on_bad_image=skip` are what a command takes.
+  Errors name settings as Python does, `config.pp.crop=224` or `on_bad_image=skip`;
+  a command takes `--config.pp.crop=224` and `--on_bad_image=skip`.
   """
   # Not imported here: another thread may be importing it.
-  flags = getattr(sys.modules.get('absl.flags'), 'FLAGS', ())
+  flags: Any = getattr(sys.modules.get('absl.flags'), 'FLAGS', ())
 
   def flag(match: re.Match[str]) -> str:
     name = match[0].split('.')[0]
@@ -52,17 +50,13 @@ def with_flags(message: str) -> str:
 
 
 def write_last_line(line: str, *, kills_workers: bool = False) -> None:
-  """Writes the last line of this process to stderr.
+  """Writes the last line of this process to stderr, after its name.
 
-  Native threads, of gRPC for one, write whenever they like: what comes after
-  this line goes nowhere.
-
-  Args:
-    line: the line, without the name of the program.
-    kills_workers: whether to end the workers, which could write one too. Only
-      where this process ends at once: waiting for a killed one may never end.
+  Native threads, such as gRPC's, write at any time: later output is discarded.
+  `kills_workers` also ends the workers, which could write lines too. Use it only
+  if this process ends at once: waiting for a killed worker may never end.
   """
-  # A reader that has stopped to read must not stop the end.
+  # A reader that no longer reads must not block this.
   flush = threading.Thread(target=_flush, daemon=True)
   flush.start()
   flush.join(1)
@@ -76,15 +70,14 @@ def write_last_line(line: str, *, kills_workers: bool = False) -> None:
 
 
 def _kill_workers() -> None:
-  """Ends processes that this one started; later ones inherit its closed stderr."""
-  import multiprocessing  # Later than Ctrl-C, which may come soon.
+  """Ends child processes; later ones inherit the closed stderr."""
+  import multiprocessing  # Not at the start: Ctrl-C may come before.
 
   for child in multiprocessing.active_children():
     child.kill()
-  # One that is being started is not among them, and would say that it is cut off.
-  own = _read(
-    _PROC / 'self' / 'cmdline'
-  )  # That of a child in its first moment.
+  # These lack a child that is just starting, which would complain. At first it has
+  # the command line of its parent.
+  own = _read(_PROC / 'self' / 'cmdline')
   for children in (_PROC / 'self' / 'task').glob('*/children'):
     for pid in _read(children).split():
       command = _read(_PROC / pid / 'cmdline')
@@ -94,7 +87,7 @@ def _kill_workers() -> None:
 
 
 def _read(path: pathlib.Path) -> str:
-  """Returns what a file says, nothing of a thread or process that has ended."""
+  """Returns the text of a file; '' after its thread or process has ended."""
   try:
     return path.read_text(errors='replace')
   except OSError:
@@ -110,8 +103,7 @@ def _flush() -> None:
 def on_interrupt() -> None:
   """Makes Ctrl-C end this process at once, with one line, from now on.
 
-  Nothing happens where Ctrl-C is ignored, as shells have it for what they start
-  in the background.
+  Does nothing if Ctrl-C is ignored, as in background jobs of shells.
   """
   global _is_command
   if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -137,29 +129,24 @@ def _interrupted(*unused: Any) -> None:
   if ask:
     ask()
   elif _is_command:
-    leave(_LINE, INTERRUPTED)
+    leave_interrupted()
   else:
     raise KeyboardInterrupt
 
 
-def leave(line: str, code: int) -> NoReturn:
-  """Ends this process with a last line; waits for no thread and no process."""
+def leave_interrupted() -> NoReturn:
+  """Ends this process after Ctrl-C; waits for no thread and no process."""
   if os.isatty(2):
     os.write(2, b'\n')  # After ^C or a progress bar.
-  write_last_line(line, kills_workers=True)
-  os._exit(code)
-
-
-def leave_interrupted() -> NoReturn:
-  """Ends a process whose main thread met KeyboardInterrupt."""
-  leave(_LINE, INTERRUPTED)
+  write_last_line('interrupted.', kills_workers=True)
+  os._exit(INTERRUPTED)
 
 
 def ask_first(ask: Callable[[], None] | None) -> None:
   """Makes the next Ctrl-C call `ask`, once; None undoes it.
 
-  The call comes in another thread, unless this process is no command of ours: a
-  notebook, where the one after it raises KeyboardInterrupt as ever.
+  Commands call it in another thread. Other processes, such as notebooks, call it
+  in the main thread; there the next Ctrl-C raises KeyboardInterrupt as usual.
   """
   global _ask
   _ask = ask

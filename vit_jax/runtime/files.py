@@ -1,4 +1,4 @@
-"""Text, JSON and lines in files, each written whole or not at all."""
+"""Text, JSON and lines in files; files and folders replaced as a whole."""
 
 from collections.abc import Iterator, Sequence
 import contextlib
@@ -18,12 +18,12 @@ def write_text(text: str, path: storage.Path) -> None:
 
 
 def write_json(content: Any, path: storage.Path) -> None:
-  """Writes JSON that people can read, whole or not at all."""
+  """Writes indented JSON, whole or not at all."""
   write_text(json.dumps(content, indent=2) + '\n', path)
 
 
 def read_json(path: storage.Path) -> dict[str, Any]:
-  """Reads a JSON object; an empty one if there is no such file.
+  """Reads a JSON object; an empty one if the file is missing.
 
   Raises:
     errors.UserError: if it is damaged.
@@ -45,63 +45,69 @@ def read_json(path: storage.Path) -> dict[str, Any]:
 def replaced_folder(
   directory: os.PathLike | str, last: str = ''
 ) -> Iterator[pathlib.Path]:
-  """Gives an empty folder that takes the place of `directory` when it is done.
+  """Provides an empty folder that replaces `directory` at the end.
 
-  One that was there stays until then, and for good if an error comes. At an
-  address files can only be replaced one by one: `last` is the last of them.
+  An old one stays until then, and for good after an error. At an address, files
+  are replaced one by one, the file `last` at the end.
 
   Raises:
     errors.UserError: if it cannot be written.
   """
   if storage.is_address(directory):
-    with tempfile.TemporaryDirectory() as new:
-      yield pathlib.Path(new)
-      storage.upload(pathlib.Path(new), storage.as_path(directory), last)
+    with tempfile.TemporaryDirectory() as name:
+      new = pathlib.Path(name)
+      yield new
+      storage.upload(new, storage.as_path(directory), last)
     return
-  directory = storage.local_path(directory)
+  target = storage.local_path(directory)
   try:
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-      dir=directory.parent,
-      prefix=f'.{directory.name}-',
-      ignore_cleanup_errors=True,
-    ) as parent:
-      new, old = pathlib.Path(parent) / 'new', pathlib.Path(parent) / 'old'
+    with _temporary_beside(target) as parent:
+      new, old = parent / 'new', parent / 'old'
       new.mkdir()
       yield new
-      if directory.exists():
-        directory.rename(old)
-      new.rename(directory)
+      if target.exists():
+        target.rename(old)
+      new.rename(target)
   except OSError as e:
     raise errors.UserError(
-      f'{directory} cannot be written: {e.strerror or e}.'
+      f'{target} cannot be written: {e.strerror or e}.'
     ) from e
 
 
 @contextlib.contextmanager
 def replaced_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Gives a path of this name that takes the place of `path` when it is done.
+  """Provides a path of the same name that replaces `path` at the end.
 
-  What else lies beside it then comes along, before it. Until then, and for good
-  if an error comes, nothing changes.
+  Other files in its folder are moved too, before it. After an error nothing
+  changes.
   """
-  path.parent.mkdir(parents=True, exist_ok=True)
-  with tempfile.TemporaryDirectory(
-    dir=path.parent, prefix=f'.{path.name}-'
-  ) as folder:
-    temporary = pathlib.Path(folder) / path.name
+  with _temporary_beside(path) as folder:
+    temporary = folder / path.name
     yield temporary
-    for file in temporary.parent.iterdir():
+    for file in folder.iterdir():
       with open(file, 'rb') as f:
         os.fsync(f.fileno())
-    for file in temporary.parent.iterdir():
+    for file in folder.iterdir():
       if file != temporary:
         os.replace(file, path.parent / file.name)
     os.replace(temporary, path)
 
 
+@contextlib.contextmanager
+def _temporary_beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  path.parent.mkdir(parents=True, exist_ok=True)
+  storage.remove_leftovers(path)
+  with tempfile.TemporaryDirectory(
+    dir=path.parent,
+    prefix=f'.{path.name}.',
+    suffix='.tmp',
+    ignore_cleanup_errors=True,
+  ) as name:
+    yield pathlib.Path(name)
+
+
 def write_lines(names: Sequence[str], path: storage.Path) -> None:
-  """Writes names, one a line; others than plain lines as JSON strings."""
+  """Writes names, one per line; names that are not plain lines as JSON strings."""
 
   def line(name: str) -> str:
     is_plain = name.isprintable() and not name.startswith('"')
@@ -111,7 +117,7 @@ def write_lines(names: Sequence[str], path: storage.Path) -> None:
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
-  """Undoes `write_lines`; lines that only begin like JSON stay as they are."""
+  """Reads what `write_lines` wrote; keeps lines that only begin like JSON."""
 
   def name(line: str) -> str:
     try:

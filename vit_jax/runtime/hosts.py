@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 
 from absl import logging
 import jax
+
+# JAX has no public key-value store of its processes, which `_leave` needs.
 from jax._src import distributed
 from jax.experimental import multihost_utils
 import numpy as np
@@ -18,12 +20,12 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import exits
 from vit_jax.runtime import storage
 
-# Set for each task of several: by JAX's users, and by srun and Open MPI.
+# Set for each of several tasks: by users of JAX, and by srun and Open MPI.
 _CLUSTER_VARIABLES = ('JAX_COORDINATOR_ADDRESS', 'COORDINATOR_ADDRESS')
 _CLUSTER_SIZES = ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
 
-# Who leaves after an error says so here; and how long process 0 waits for the next
-# one to do so, as those that were killed never do.
+# Processes that leave after an error set a key here. Process 0 waits this long for
+# the next one, as killed processes never do.
 _LEFT = 'vit_jax/left'
 _GRACE_SECONDS = 15
 
@@ -49,22 +51,21 @@ def start(
   process_id: int | None = None,
   heartbeat_timeout: int = 100,
 ) -> None:
-  """Joins the other processes where they are seen or asked for.
+  """Joins the other processes.
 
   Args:
-    mode: 'on', 'off' or 'auto', which joins where an address is given or
-      `is_cluster`.
-    coordinator_address: 'host:port' of process 0. None: $JAX_COORDINATOR_ADDRESS
-      or what `jax.distributed` finds out.
-    num_processes: likewise, $JAX_NUM_PROCESSES.
-    process_id: likewise, $JAX_PROCESS_ID.
+    mode: 'on', 'off' or 'auto', which joins with an address or if `is_cluster`.
+    coordinator_address: 'host:port' of process 0; None for
+      $JAX_COORDINATOR_ADDRESS, or what `jax.distributed` detects.
+    num_processes: number of processes; None for $JAX_NUM_PROCESSES.
+    process_id: index of this process; None for $JAX_PROCESS_ID.
     heartbeat_timeout: seconds of silence after which a process counts as lost.
 
   Raises:
     errors.UserError: if they cannot be joined.
   """
-  seen = coordinator_address or is_cluster(os.environ)
-  if mode == 'off' or (mode == 'auto' and not seen):
+  several = coordinator_address or is_cluster(os.environ)
+  if mode == 'off' or (mode == 'auto' and not several):
     return
   logging.info('Waiting for the other processes, at most 5 minutes.')
   try:
@@ -77,8 +78,8 @@ def start(
   except (ValueError, RuntimeError) as e:
     raise errors.UserError(
       f'The other hosts cannot be joined: {_first_line(e)} Set'
-      f' --coordinator_address, --num_processes and --process_id, or'
-      f' --distributed=off.'
+      f' coordinator_address=HOST:PORT, num_processes=N and process_id=I, or'
+      f' distributed=off.'
     ) from e
 
 
@@ -93,11 +94,7 @@ def _first_line(error: Exception) -> str:
 
 
 def check_shared(workdir: storage.Path) -> None:
-  """Checks that all processes see the files of process 0.
-
-  Raises:
-    errors.UserError: in all of them, if one does not.
-  """
+  """Raises `errors.UserError` unless all processes see the files of process 0."""
   if jax.process_count() == 1:
     return
   token = np.int32(secrets.randbelow(2**31))
@@ -111,7 +108,7 @@ def check_shared(workdir: storage.Path) -> None:
     path.unlink()
   if not seen.all():
     raise errors.UserError(
-      f'--workdir={workdir} is not the same on all hosts: processes'
+      f'workdir={workdir} is not the same on all hosts: processes'
       f' {np.flatnonzero(~seen).tolist()} do not see what process 0 writes'
       f' there. Give a folder that they share, or a bucket.'
     )
@@ -119,7 +116,7 @@ def check_shared(workdir: storage.Path) -> None:
 
 @contextlib.contextmanager
 def failing_together() -> Iterator[None]:
-  """Ends this process at any error when there are others, which would wait."""
+  """Ends this process at any error if there are others, which would wait."""
   try:
     with noticing_losses():
       yield
@@ -134,7 +131,7 @@ def failing_together() -> Iterator[None]:
 
 @contextlib.contextmanager
 def noticing_losses() -> Iterator[None]:
-  """Ends this process when another is lost, before anything waits for it."""
+  """Ends this process when another one is lost, before anything waits for it."""
   try:
     yield
   except jax.errors.JaxRuntimeError as e:
@@ -142,19 +139,17 @@ def noticing_losses() -> Iterator[None]:
       raise
     _leave(
       f'Another process was lost: {_first_line(e)} Start all of them again: they'
-      f' go on from the newest checkpoint.'
+      f' continue from the newest checkpoint.'
     )
 
 
 @contextlib.contextmanager
 def agreeing(name: str) -> Iterator[None]:
-  """Raises `errors.UserError` in all processes where one of them does.
+  """Raises `errors.UserError` in all processes if one of them does.
 
-  A process cannot continue alone: the others may wait for it in the middle of
-  a step. If they do not end here in time, this one exits, which ends them too.
-
-  Args:
-    name: a name that no other agreement of this program has.
+  No process can continue alone: the others may wait for it in the middle of a
+  step. If they do not end here in time, this one exits, which ends them too.
+  `name` must be unique in the program.
   """
   error = None
   try:
@@ -180,14 +175,14 @@ def agreeing(name: str) -> Iterator[None]:
 
 
 def _leave(line: str) -> NoReturn:
-  """Exits with 1 at once.
+  """Exits with 1 at once, with a last line.
 
-  An ordinary exit waits for all processes, in JAX and in orbax; but some are
-  gone, or wait for this one.
+  A regular exit waits for all processes, in JAX and in orbax; but some are gone,
+  or wait for this one.
   """
   logging.debug('Details:', exc_info=True)
   exits.write_last_line(line, kills_workers=True)
-  client = distributed.global_state.client
+  client: Any = distributed.global_state.client
   with contextlib.suppress(jax.errors.JaxRuntimeError):
     if jax.process_index():
       client.key_value_set(f'{_LEFT}/{jax.process_index()}', '')
@@ -197,11 +192,11 @@ def _leave(line: str) -> NoReturn:
 
 
 def _wait_for_others(client: Any) -> None:
-  """Lets process 0 be the last, or JAX would end the others before their line."""
+  """Makes process 0 the last: JAX would end the others before their last line."""
   count, end = 0, time.monotonic() + _GRACE_SECONDS
   while count < jax.process_count() - 1 and time.monotonic() < end:
     time.sleep(0.1)
     left = len(client.key_value_dir_get(_LEFT))
     if left > count:
       count, end = left, time.monotonic() + _GRACE_SECONDS
-  time.sleep(1)  # The last one has still to end.
+  time.sleep(1)  # The last of the others must still exit.

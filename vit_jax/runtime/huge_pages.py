@@ -1,4 +1,4 @@
-"""Huge pages for what XLA allocates on CPUs."""
+"""Huge memory pages for XLA on CPUs."""
 
 import ctypes
 import importlib.metadata
@@ -10,21 +10,19 @@ import sys
 _SETTING = 'GLIBC_TUNABLES'
 _TUNABLE = 'glibc.malloc.hugetlb=1'
 _KERNEL = '/sys/kernel/mm/transparent_hugepage/enabled'
-_GLIBC = (2, 35)  # The first that knows it.
+_GLIBC = (2, 35)  # The first version with this tunable.
 
 
 def use() -> None:
-  """Starts this process again with huge pages, where that is needed and helps.
+  """Restarts this process with huge pages, where that helps.
 
-  XLA allocates the activations of a step anew each time, and the kernel clears
-  each page of 4 KiB when it is first touched: up to half of the time of a step.
-  Pages of 2 MiB take a fraction of that. Many systems give them only to programs
-  that ask; glibc asks if the environment says so when a process starts.
+  XLA allocates the activations of each step anew, and the kernel clears each page
+  of 4 KiB at its first use: up to half of the time of a step. Pages of 2 MiB take
+  a fraction of that. Many systems give them only to programs that ask; glibc asks
+  if GLIBC_TUNABLES says so when a process starts.
 
-  Call it before JAX is imported, so that it is imported once.
-
-  Nothing happens if that variable, GLIBC_TUNABLES, is set already, on other
-  systems, and on hosts of accelerators.
+  Does nothing if that variable is set, on other systems, and on hosts with
+  accelerators. Call it before JAX is imported, so that it is imported once.
   """
   if _SETTING in os.environ or not (_kernel_waits() and _only_cpu()):
     return
@@ -33,7 +31,7 @@ def use() -> None:
 
 
 def _kernel_waits() -> bool:
-  """Whether huge pages are to be had for the asking, and glibc can ask."""
+  """Whether the kernel gives huge pages on request, and glibc can ask."""
   version = getattr(ctypes.CDLL(None), 'gnu_get_libc_version', None)
   if version is None:
     return False

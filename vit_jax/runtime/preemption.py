@@ -1,4 +1,4 @@
-"""Notices that a run is to stop soon, so that it can save first."""
+"""Notices SIGTERM and Ctrl-C, so that a run saves before it stops."""
 
 import os
 import signal
@@ -15,24 +15,24 @@ _current: 'Preemption | None' = None
 
 
 class StopRequestedError(Exception):
-  """The run is to stop, amid an evaluation or while it waits for a batch."""
+  """The run must stop, in an evaluation or while it waits for a batch."""
 
 
 class Preemption:
   """Turns SIGTERM and Ctrl-C into a question that the loop asks after a step.
 
-  With several processes, JAX's own coordination makes all of them answer yes
-  after the same step. A second Ctrl-C ends the process at once, and so does the
-  first one before there is a step to save.
+  In several processes, JAX's coordination makes all of them answer yes after the
+  same step. A second Ctrl-C ends the process at once, and so does the first one
+  before there is a step to save.
   """
 
   def __init__(self, step: int):
-    """Takes the step that the run begins after."""
+    """Starts after `step`."""
     self._received = threading.Event()
     self._interrupted = False
     self._step, self._asks = step, False
-    self._previous = None
-    # Python allows handlers in the main thread alone.
+    self._previous: Any = None
+    # Python allows handlers in the main thread only.
     self._handles = (
       jax.process_count() == 1
       and threading.current_thread() is threading.main_thread()
@@ -42,7 +42,8 @@ class Preemption:
     global _current
     _current = self
     if self._handles:
-      self._previous = signal.signal(signal.SIGTERM, self._on_signal)
+      stop = lambda *unused: self._received.set()
+      self._previous = signal.signal(signal.SIGTERM, stop)
     return self
 
   def __exit__(self, kind: type | None, *unused_error) -> None:
@@ -51,11 +52,8 @@ class Preemption:
     exits.ask_first(None)
     if self._handles:
       signal.signal(signal.SIGTERM, self._previous)
-    if kind is None and self.received:  # Since it was asked.
+    if kind is None and self.received:  # After the last question.
       self.stop(self._step)
-
-  def _on_signal(self, *unused_args: Any) -> None:
-    self._received.set()
 
   def _on_interrupt(self) -> None:
     self._interrupted = True
@@ -68,7 +66,7 @@ class Preemption:
 
   @property
   def received(self) -> bool:
-    """Whether the run was asked to stop; several processes only ask each other."""
+    """Whether a single process must stop; several processes use `requested`."""
     return self._received.is_set() and jax.process_count() == 1
 
   def requested(self, step: int) -> bool:
@@ -83,25 +81,22 @@ class Preemption:
   def stop(self, step: int) -> None:
     """Ends the run, whose state of `step` is being saved.
 
-    Raises:
-      KeyboardInterrupt: after Ctrl-C.
-      SystemExit: 0, after SIGTERM.
+    Raises KeyboardInterrupt after Ctrl-C, SystemExit(0) after SIGTERM.
     """
     why = 'Interrupted' if self._interrupted else 'Preempted'
-    logging.warning('%s: saving step %d; the same command goes on.', why, step)
+    logging.warning(
+      '%s: saving step %d; the same command continues.', why, step
+    )
     if self._interrupted:
       raise KeyboardInterrupt
     raise SystemExit(0)
 
 
 def check() -> None:
-  """Stops an evaluation, or a wait, which would outlast the time before a stop.
+  """Raises `StopRequestedError` if the run of this process must stop.
 
-  Several processes finish it: they have to do the same, and agree after steps
-  alone.
-
-  Raises:
-    StopRequestedError: if the run of this process is to stop.
+  Evaluations and waits would outlast the time before a kill. Several processes
+  finish them: they must all do the same, and agree only after steps.
   """
   if _current and _current.received:
     raise StopRequestedError

@@ -1,7 +1,7 @@
-"""One mesh for a laptop and a pod: where parameters and images are.
+"""One mesh for a laptop and a pod: where parameters and batches are.
 
 Axes: `data` splits the batch, `fsdp` the batch and the parameters, `model` the
-heads and the mlp. One device is a mesh of size 1 and the same code.
+heads and the MLP. One device is a mesh of size 1 and runs the same code.
 """
 
 import collections
@@ -24,21 +24,21 @@ import numpy as np
 
 from vit_jax.runtime import errors
 
-# First match wins; names are those of the official checkpoints. A spec is of the
-# last dimensions: blocks that are scanned have one more before them, for layers.
+# First match wins; names are those of the official checkpoints. Specs apply to the
+# last dimensions: scanned blocks have a leading axis for layers.
 RULES = (
   (r'MlpBlock_\d+/Dense_0/kernel$', P('fsdp', 'model')),
   (r'MlpBlock_\d+/Dense_1/kernel$', P('model', 'fsdp')),
   (r'_mixing/Dense_0/kernel$', P('fsdp', 'model')),
   (r'_mixing/Dense_1/kernel$', P('model', 'fsdp')),
-  # BERT's have no axis for the heads.
+  # BERT's kernels have no axis for the heads.
   (r'attention_layer/(query|key|value)/kernel$', P('fsdp', 'model')),
   (r'(attention|mlp)_block/dense_layer/kernel$', P('model', 'fsdp')),
   (r'mlp/dense_layer/kernel$', P('fsdp', 'model')),
   (r'(query|key|value)/kernel$', P('fsdp', 'model', None)),
   (r'out/kernel$', P('model', None, 'fsdp')),
   (r'(head|pre_logits)/kernel$', P('fsdp', 'model')),
-  # Of images: patches and convolutions. Of words and positions: tables.
+  # Patches and convolutions; then tables of words and positions.
   (r'(embedding|stem|conv\w*)/kernel$', P(None, None, None, 'fsdp')),
   (r'/embedding$', P(None, 'fsdp')),
   (r'', P()),
@@ -53,16 +53,10 @@ def make_mesh(
   model: int = 1,
   devices: Sequence[jax.Device] | None = None,
 ) -> Mesh:
-  """Returns a mesh of devices.
+  """Returns a mesh of `devices`, or of all devices of all hosts.
 
-  Args:
-    data: devices along this axis; one of the three may be -1: the rest.
-    fsdp: likewise.
-    model: likewise.
-    devices: None: all, of all hosts.
-
-  Raises:
-    errors.UserError: if their product is not the number of devices.
+  `data`, `fsdp` and `model` are the sizes of the axes; one of them may be -1, the
+  rest. Raises `errors.UserError` if their product is not the number of devices.
   """
   devices = jax.devices() if devices is None else devices
   sizes, total = [data, fsdp, model], len(devices)
@@ -86,7 +80,7 @@ def make_mesh(
 def place(mesh: Mesh | AbstractMesh, params: Any) -> Any:
   """Returns shapes and dtypes of parameters with the shardings of `RULES`.
 
-  A dimension that its axis does not divide is replicated.
+  Replicates dimensions that are not divisible by the size of their axis.
   """
 
   def placed(path: tuple[Any, ...], x: Any) -> jax.ShapeDtypeStruct:
@@ -104,14 +98,14 @@ def place(mesh: Mesh | AbstractMesh, params: Any) -> Any:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-  """Returns how a batch is split: its first axis, over `data` and `fsdp`."""
+  """Returns the sharding of a batch: its first axis over `data` and `fsdp`."""
   return NamedSharding(mesh, BATCH)
 
 
 def in_mesh(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
-  """Returns the function, to be jitted, such that it knows of the mesh."""
+  """Returns the function, to be jitted, in the context of the mesh."""
 
-  # Its name is what profiles show.
+  # Profiles show its name.
   @functools.wraps(getattr(function, 'func', function))
   def call(*args: Any) -> Any:
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
@@ -121,11 +115,11 @@ def in_mesh(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def split_batch(x: Array) -> Array:
-  """Tells the compiler that the first axis is split as that of a batch is.
+  """Tells the compiler to split the first axis like a batch.
 
-  Without it, it may split activations as the parameters are, over `fsdp`, and
-  sum them up between devices, which is far more to send than the parameters.
-  Does nothing but in functions of `in_mesh`.
+  Otherwise it may split activations like parameters, over `fsdp`, and sum them
+  between devices, which sends far more than the parameters. Does nothing outside
+  of `in_mesh`.
   """
   mesh = jax.sharding.get_abstract_mesh()
   if 'fsdp' not in mesh.axis_names or x.shape[0] % parts(mesh):
@@ -134,29 +128,33 @@ def split_batch(x: Array) -> Array:
 
 
 def replicated(mesh: Mesh | AbstractMesh) -> NamedSharding:
-  """Returns the sharding of what every device holds."""
+  """Returns the sharding that puts a copy on every device."""
   return NamedSharding(mesh, P())
 
 
 def parts(mesh: Mesh | AbstractMesh) -> int:
-  """Returns in how many parts a batch is split."""
+  """Returns the number of parts that a batch is split into."""
   return mesh.shape['data'] * mesh.shape['fsdp']
 
 
 def _rows(mesh: Mesh, batch_size: int) -> dict[int, tuple[int, ...]]:
-  """Returns, by process, the first rows of the parts of a batch it holds."""
-  rows = collections.defaultdict(set)
+  """Returns the first rows of the parts of a batch that each process holds."""
+  rows = collections.defaultdict[int, set[int]](set)
   indices = batch_sharding(mesh).devices_indices_map((batch_size,))
-  for device, (index,) in indices.items():
-    rows[device.process_index].add(index.start or 0)
+  device: Any
+  for device, index in indices.items():
+    rows[device.process_index].add(_start(index))
   return {process: tuple(sorted(r)) for process, r in rows.items()}
 
 
-def data_shard(mesh: Mesh, batch_size: int) -> tuple[int, int]:
-  """Returns (index, count): which part of each batch this host reads.
+def _start(index: tuple[slice, ...] | None) -> int:
+  return (index[0].start or 0) if index else 0
 
-  Raises:
-    errors.UserError: if the batch cannot be split over the devices.
+
+def data_shard(mesh: Mesh, batch_size: int) -> tuple[int, int]:
+  """Returns (index, count) of the part of each batch that this host reads.
+
+  Raises `errors.UserError` if the batch cannot be split over the devices.
   """
   count = parts(mesh)
   if batch_size % count:
@@ -165,7 +163,7 @@ def data_shard(mesh: Mesh, batch_size: int) -> tuple[int, int]:
       f' multiple of {count}.'
     )
   rows = _rows(mesh, batch_size)
-  # Hosts that hold the same rows (the `model` axis between them) read the same.
+  # Hosts along the `model` axis hold the same rows and read the same part.
   groups = sorted(set(rows.values()))
   return groups.index(rows[jax.process_index()]), len(groups)
 
@@ -173,9 +171,9 @@ def data_shard(mesh: Mesh, batch_size: int) -> tuple[int, int]:
 def put_batches(
   batches: Iterable[dict[str, np.ndarray]], mesh: Mesh, batch_size: int
 ) -> Iterator[dict[str, jax.Array]]:
-  """Makes global arrays [batch_size, ...] of the parts that each host read.
+  """Makes global arrays [batch_size, ...] from the parts that the hosts read.
 
-  The next batch is on its way to the devices before the last one is used.
+  Sends the next batch to the devices before the current one is used.
   """
   sharding = batch_sharding(mesh)
   rows = _rows(mesh, batch_size)[jax.process_index()]
@@ -184,8 +182,8 @@ def put_batches(
   def put(x: np.ndarray) -> jax.Array:
     size = len(x) // len(rows)
 
-    def part(index: tuple[slice, ...]) -> np.ndarray:
-      start = offsets[index[0].start or 0] * size
+    def part(index: tuple[slice, ...] | None) -> np.ndarray:
+      start = offsets[_start(index)] * size
       return x[start : start + size]
 
     shape = (batch_size, *x.shape[1:])
@@ -203,12 +201,12 @@ def put_batches(
 
 @contextlib.contextmanager
 def first_process_first() -> Iterator[None]:
-  """Lets process 0 pass alone, so that only it downloads to a shared folder."""
+  """Lets process 0 run first, so that it alone downloads to a shared folder."""
   hosts = jax.process_count() > 1
   if hosts and jax.process_index() > 0:
     multihost_utils.sync_global_devices('first_process_first')
   try:
     yield
-  finally:  # If it fails, the others try too, and say so themselves.
+  finally:  # If it fails, the others try too and report it themselves.
     if hosts and jax.process_index() == 0:
       multihost_utils.sync_global_devices('first_process_first')

@@ -1,25 +1,30 @@
-"""Paths that people give: files and folders, or addresses, gs://bucket/run.
+"""Paths given by users: files and folders, or addresses such as gs://bucket/run.
 
-Whatever comes from a flag, a setting or a caller becomes a path here and nowhere
-else, so that no address becomes a local folder named `gs:`.
+Only this module turns text from flags, settings and callers into paths, so that no
+address becomes a local folder named `gs:`.
 """
 
 from collections.abc import Iterator
 import contextlib
+import glob
 import os
 import pathlib
 import re
+import shutil
 import tempfile
+import time
+from typing import TypeAlias
 import uuid
 
 from etils import epath
 
 from vit_jax.runtime import errors
 
-Path = pathlib.Path | epath.Path
-
+Path: TypeAlias = 'pathlib.Path | epath.Path'
 
 _SCHEME = re.compile(r'[a-zA-Z][a-zA-Z0-9+.-]+:/')
+
+_DAY = 24 * 60 * 60
 
 
 def is_address(path: os.PathLike | str) -> bool:
@@ -28,12 +33,12 @@ def is_address(path: os.PathLike | str) -> bool:
 
 
 def as_path(path: os.PathLike | str) -> Path:
-  """Returns what reads and writes at a path."""
+  """Returns a path object for a local path or an address."""
   return epath.Path(path) if is_address(path) else pathlib.Path(path)
 
 
 def local_path(path: os.PathLike | str) -> pathlib.Path:
-  """Returns the path of a file or folder of this machine, `~` being the home.
+  """Returns a path of this machine, with `~` expanded.
 
   Raises:
     errors.UserError: if it is an address.
@@ -48,9 +53,8 @@ def local_path(path: os.PathLike | str) -> pathlib.Path:
 def packaged(inside: str, beside: str) -> pathlib.Path:
   """Returns a folder that comes with the package.
 
-  Args:
-    inside: its name in the package, as a wheel installs it.
-    beside: its name in a clone, beside the package.
+  A wheel installs it as `inside` in the package; a clone has it as `beside` next
+  to the package.
   """
   package = pathlib.Path(__file__).parents[1]
   folder = package / inside
@@ -61,28 +65,28 @@ def make_workdir(workdir: str) -> Path:
   """Makes a folder, or checks that a bucket can be written.
 
   Raises:
-    errors.UserError: if it cannot.
+    errors.UserError: if that fails.
   """
   if is_address(workdir) and not workdir.startswith('gs://'):
     raise errors.UserError(
-      f'--workdir={workdir} must be a folder or gs://BUCKET/FOLDER.'
+      f'workdir={workdir} must be a folder or gs://BUCKET/FOLDER.'
     )
   path = as_path(workdir)
   try:
     if not is_address(workdir):
       path.mkdir(parents=True, exist_ok=True)
       return path
-    # Buckets have no folders to be made: only a file can show it.
+    # Buckets have no folders that could be made.
     probe = path / f'.probe-{uuid.uuid4().hex}'
     probe.write_text('')
     probe.unlink()
-  except Exception as e:  # Each library of a storage has its own.
+  except Exception as e:  # Each storage library has its own.
     text = errors.first_line(e)
     reason = getattr(e, 'strerror', None) or f'{type(e).__name__}: {text}'
     if isinstance(e, ImportError):
       reason = f"{text}; try pip install 'vit_jax[gcs]'"
     raise errors.UserError(
-      f'--workdir={workdir} cannot be made: {reason}.'
+      f'workdir={workdir} cannot be made: {reason}.'
     ) from e
   return path
 
@@ -90,8 +94,8 @@ def make_workdir(workdir: str) -> Path:
 def write_bytes(data: bytes, path: Path) -> None:
   """Writes a file, whole or not at all.
 
-  Whoever reads it, or goes on after a kill, sees the old content or the new one.
-  In a bucket an object appears only when all of it is there.
+  Readers, and runs that resume after a kill, see the old content or the new. In a
+  bucket, an object appears only when it is complete.
 
   Raises:
     OSError: if it cannot be written; it names `path`.
@@ -99,6 +103,8 @@ def write_bytes(data: bytes, path: Path) -> None:
   if is_address(path):
     path.write_bytes(data)
     return
+  path = pathlib.Path(path)
+  remove_leftovers(path)
   temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
   try:
     with open(temporary, 'wb') as f:
@@ -106,20 +112,25 @@ def write_bytes(data: bytes, path: Path) -> None:
       f.flush()
       os.fsync(f.fileno())
     os.replace(temporary, path)
-  except OSError as e:  # Messages name the file that was to be written.
+  except OSError as e:  # Messages must name the target.
     raise OSError(e.errno, e.strerror, os.fspath(path)) from e
   finally:
     temporary.unlink(missing_ok=True)
 
 
-def upload(folder: pathlib.Path, address: Path, last: str = '') -> None:
-  """Copies the files of a folder to an address, over those of their names.
+def remove_leftovers(path: pathlib.Path) -> None:
+  """Removes temporary files of killed processes that were writing `path`.
 
-  Args:
-    folder: which has no folders in it.
-    address: of a folder.
-    last: name of the file to be copied after all others.
+  Younger than a day, they may belong to a live process, of another host too.
   """
+  for old in path.parent.glob(f'.{glob.escape(path.name)}.*.tmp'):
+    with contextlib.suppress(OSError):
+      if time.time() - old.stat().st_mtime > _DAY:
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
+
+
+def upload(folder: pathlib.Path, address: Path, last: str = '') -> None:
+  """Copies the files of a flat folder to an address, the file `last` at the end."""
   address.mkdir(parents=True, exist_ok=True)
   for file in sorted(folder.iterdir(), key=lambda p: (p.name == last, p.name)):
     (address / file.name).write_bytes(file.read_bytes())
@@ -127,13 +138,13 @@ def upload(folder: pathlib.Path, address: Path, last: str = '') -> None:
 
 @contextlib.contextmanager
 def local_copy(folder: os.PathLike | str) -> Iterator[pathlib.Path]:
-  """Gives a folder of this machine with the files of a folder or an address."""
+  """Provides a local folder, or the files of an address in a temporary one."""
   if not is_address(folder):
     yield pathlib.Path(folder)
     return
-  with tempfile.TemporaryDirectory() as temporary:
+  with tempfile.TemporaryDirectory() as name:
+    temporary = pathlib.Path(name)
     for file in as_path(folder).iterdir():
       if file.is_file():
-        copy = pathlib.Path(temporary) / file.name
-        copy.write_bytes(file.read_bytes())
-    yield pathlib.Path(temporary)
+        (temporary / file.name).write_bytes(file.read_bytes())
+    yield temporary

@@ -6,7 +6,6 @@ import ml_collections
 from vit_jax import models
 from vit_jax.configs import arguments
 from vit_jax.data import batching
-from vit_jax.data import dataset
 from vit_jax.evaluation import evaluator
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import task as task_lib
@@ -19,7 +18,7 @@ def make_task(
   mesh: jax.sharding.Mesh,
   data: batching.Data | None = None,
   *,
-  splits: dataset.Splits | None = None,
+  splits: batching.Splits | None = None,
 ) -> task_lib.Task:
   """Returns the task of finding the class of an image.
 

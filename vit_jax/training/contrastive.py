@@ -23,7 +23,6 @@ from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.data import captions
-from vit_jax.data import dataset
 from vit_jax.data import text
 from vit_jax.evaluation import evaluator
 from vit_jax.evaluation import retrieval
@@ -44,7 +43,7 @@ def make_task(
   mesh: jax.sharding.Mesh,
   data: batching.Data | None = None,
   *,
-  splits: dataset.Splits | None = None,
+  splits: batching.Splits | None = None,
 ) -> task_lib.Task:
   """Returns the task of finding the text of an image and the image of a text.
 
@@ -108,7 +107,7 @@ def _data(
   config: ml_collections.ConfigDict,
   model: nn.Module,
   vocabulary: str,
-  splits: dataset.Splits | None,
+  splits: batching.Splits | None,
 ) -> batching.Data:
   tokenizer = text.get_tokenizer(
     model.pp['tokenizer_name'], vocabulary, model.pp['max_len']

@@ -13,7 +13,7 @@ from vit_jax.configs import durations
 from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.configs import validate
-from vit_jax.data import dataset
+from vit_jax.data import batching
 from vit_jax.models import attention_choice
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
@@ -33,7 +33,7 @@ class Filled:
   """
 
   config: ml_collections.ConfigDict
-  splits: dataset.Splits
+  splits: batching.Splits
   weights: weights_lib.Weights | None
 
 
@@ -75,7 +75,7 @@ def fill(
     known = what_weights_say(weights)
   known = {k: v for k, v in known.items() if v is not None}
   config = resolved.with_defaults(config, known)
-  splits = dataset.open_splits(config)
+  splits = batching.open_splits(config)
   num_examples = len(splits.train.source)
   config = durations.in_steps(config, num_examples).unlock()
   validate.validate(config)

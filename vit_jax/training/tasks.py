@@ -5,7 +5,6 @@ import ml_collections
 
 from vit_jax.configs import spec
 from vit_jax.data import batching
-from vit_jax.data import dataset
 from vit_jax.training import classification
 from vit_jax.training import contrastive
 from vit_jax.training import task
@@ -16,7 +15,7 @@ def make(
   mesh: jax.sharding.Mesh,
   data: batching.Data | None = None,
   *,
-  splits: dataset.Splits | None = None,
+  splits: batching.Splits | None = None,
 ) -> task.Task:
   """Returns the task of a config, contrastive where the model has a text tower.
 
