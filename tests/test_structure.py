@@ -104,6 +104,44 @@ def test_commands_alone_touch_flags():
   assert users == {'commands'}
 
 
+def private_names_of_others(path):
+  """Yields (line, source) where a file uses a private name of another module."""
+  tree, others = ast.parse(path.read_text()), set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ImportFrom) and is_ours(node.module):
+      others |= {alias.asname or alias.name for alias in node.names}
+      names = [a.name for a in node.names if a.name.startswith('_')]
+      yield from (f'{path.name}:{node.lineno}: {name}' for name in names)
+    elif isinstance(node, ast.Import):
+      others |= {alias.name for alias in node.names if is_ours(alias.name)}
+  for node in ast.walk(tree):
+    if not isinstance(node, ast.Attribute) or node.attr.startswith('__'):
+      continue
+    if node.attr.startswith('_') and ast.unparse(node.value) in others:
+      yield f'{path.name}:{node.lineno}: {ast.unparse(node)}'
+
+
+def is_ours(module):
+  return module.split('.')[0] in ('vit_jax', 'tools', 'benchmarks')
+
+
+def test_private_names_stay_in_their_module(tmp_path):
+  wrong = tmp_path / 'wrong.py'
+  wrong.write_text(
+    'from vit_jax.data import folder\nfrom vit_jax.data.folder import _some\n'
+    'import vit_jax.data\nfolder._some(vit_jax.data._x, folder.__doc__)'
+  )
+  assert len(list(private_names_of_others(wrong))) == 3
+  files = [
+    path
+    for name in ('vit_jax', 'tools', 'benchmarks', 'configs')
+    for path in (REPOSITORY / name).rglob('*.py')
+  ]
+  assert not [
+    place for path in files for place in private_names_of_others(path)
+  ]
+
+
 def test_importing_needs_no_tensorflow_or_torch_and_starts_nothing():
   code = f"""
 import importlib, sys

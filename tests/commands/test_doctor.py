@@ -9,6 +9,7 @@ from conftest import REPOSITORY
 import pytest
 
 from vit_jax.commands import doctor
+from vit_jax.planning import readiness
 from vit_jax.runtime import environment
 from vit_jax.runtime import errors
 
@@ -29,11 +30,11 @@ def test_all_is_well(image_folder):
 
 def test_what_is_missing_fails_and_the_rest_goes_on(capsys):
   checks = [
-    functools.partial(doctor.check_weights, 'ViT-B_61'),
-    functools.partial(doctor.check_dataset, '/nowhere'),
-    doctor.check_devices,
+    functools.partial(readiness.check_weights, 'ViT-B_61'),
+    functools.partial(readiness.check_dataset, '/nowhere'),
+    readiness.check_devices,
   ]
-  assert doctor.examine(checks) == 2
+  assert doctor.show(readiness.examine(checks)) == 2
   weights, dataset, devices = capsys.readouterr().out.splitlines()
   assert weights.startswith('FAILED  weights')
   assert "Did you mean 'ViT-B_16'?" in weights
@@ -67,33 +68,37 @@ def add_tif(root):
 @pytest.mark.parametrize(
   ('change', 'status', 'text'),
   [
-    (break_nothing, doctor.OK, '36 images in train (36 decoded), 15 images in'),
-    (break_file, doctor.FAILED, 'red/3.jpg cannot be decoded: not a JPEG, '),
-    (remove_test, doctor.FAILED, "Split 'test' of"),
-    (keep_one_class, doctor.FAILED, "has only one class, 'green'"),
-    (add_tif, doctor.WARNING, 'files that are not read, test: 1 .tif'),
+    (
+      break_nothing,
+      readiness.OK,
+      '36 images in train (36 decoded), 15 images in',
+    ),
+    (break_file, readiness.FAILED, 'red/3.jpg cannot be decoded: not a JPEG, '),
+    (remove_test, readiness.FAILED, "Split 'test' of"),
+    (keep_one_class, readiness.FAILED, "has only one class, 'green'"),
+    (add_tif, readiness.WARNING, 'files that are not read, test: 1 .tif'),
   ],
 )
 def test_a_folder_is_opened_as_training_does(
   change, status, text, image_folder, capsys
 ):
   change(image_folder)
-  check = functools.partial(doctor.check_dataset, str(image_folder))
-  assert doctor.examine([check]) == (status == doctor.FAILED)
+  check = functools.partial(readiness.check_dataset, str(image_folder))
+  assert doctor.show(readiness.examine([check])) == (status == readiness.FAILED)
   out = capsys.readouterr().out
   assert out.startswith(status)
   assert text in out.splitlines()[0]
 
 
 def test_versions_that_are_not_tested(monkeypatch):
-  assert statuses(doctor.check_versions())['packages'] == doctor.OK
+  assert statuses(readiness.check_versions())['packages'] == readiness.OK
   known = environment.version
   versions = {'jax': '0.4.1', 'optax': None}
   monkeypatch.setattr(
     environment, 'version', lambda name: versions.get(name, known(name))
   )
-  _, packages = doctor.check_versions()
-  assert packages.status == doctor.WARNING
+  _, packages = readiness.check_versions()
+  assert packages.status == readiness.WARNING
   assert 'jax 0.4.1 (tested: <0.13,>=0.10)' in packages.text
   assert 'optax missing' in packages.text
 
@@ -103,8 +108,8 @@ def test_a_package_that_is_not_installed(monkeypatch):
     raise importlib.metadata.PackageNotFoundError(name)
 
   monkeypatch.setattr(importlib.metadata, 'metadata', missing)
-  [finding] = doctor.check_versions()
-  assert finding.status == doctor.WARNING
+  [finding] = readiness.check_versions()
+  assert finding.status == readiness.WARNING
   assert 'not installed' in finding.text
 
 
@@ -118,10 +123,10 @@ def test_tested_versions_are_those_of_setup():
 
 def test_accelerators_that_are_not_used(monkeypatch):
   monkeypatch.setattr(
-    doctor.os.path, 'exists', lambda path: path == '/dev/nvidiactl'
+    readiness.os.path, 'exists', lambda path: path == '/dev/nvidiactl'
   )
-  [finding] = doctor.check_devices()
-  assert finding.status == doctor.WARNING
+  [finding] = readiness.check_devices()
+  assert finding.status == readiness.WARNING
   assert 'NVIDIA GPU that JAX does not use' in finding.text
   assert 'vit_jax[cuda]' in finding.advice
 
@@ -133,7 +138,7 @@ def test_a_fault_of_ours_is_named(capsys):
   def check_another():
     raise errors.UserError('Do this.')
 
-  assert doctor.examine([check_something, check_another]) == 2
+  assert doctor.show(readiness.examine([check_something, check_another])) == 2
   out = capsys.readouterr().out
   assert 'FAILED  something   ZeroDivisionError: by zero' in out
   assert 'FAILED  another     Do this.' in out
@@ -142,9 +147,9 @@ def test_a_fault_of_ours_is_named(capsys):
 @pytest.mark.parametrize('free', [1, 100])
 def test_little_room(monkeypatch, free):
   monkeypatch.setattr(
-    doctor.shutil,
+    readiness.shutil,
     'disk_usage',
     lambda path: type('Usage', (), {'free': free * 2**30}),
   )
-  want = doctor.OK if free == 100 else doctor.WARNING
-  assert set(statuses(doctor.check_disk()).values()) == {want}
+  want = readiness.OK if free == 100 else readiness.WARNING
+  assert set(statuses(readiness.check_disk()).values()) == {want}

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from vit_jax.commands import prepare
 from vit_jax.data import cifar
 from vit_jax.data import pipeline
 from vit_jax.data import sources
@@ -253,7 +252,7 @@ def test_tfds_data_that_is_missing_or_has_no_such_split(tfds_dir):
 
 def test_preparing_what_does_not_exist(tmp_path):
   with pytest.raises(errors.UserError) as e:
-    prepare.prepare('no_such_data_set', data_dir=str(tmp_path))
+    sources.prepare('no_such_data_set', data_dir=str(tmp_path))
   assert 'no_such_data_set cannot be prepared' in str(e.value)
   assert '\n' not in str(e.value)
 

@@ -53,11 +53,12 @@ def test_a_second_process_compiles_nothing_again(tmp_path):
 _WITHOUT_HOME = """
 import io
 from vit_jax.commands import cli, doctor
+from vit_jax.planning import readiness
 from vit_jax.reporting import plot
 
 def main(argv):
   plot._figure(1, 1).savefig(io.BytesIO())
-  doctor.examine([doctor.check_disk])
+  doctor.show(readiness.examine([readiness.check_disk]))
 
 cli.run(main)
 """

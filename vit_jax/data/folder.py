@@ -113,7 +113,7 @@ def _explain_no_splits(root: pathlib.Path) -> str:
   if not found.images:
     rest = image_files.count_text(found.unread)
     return f'no images{f", but {rest}" if rest else ""}. {layout}'
-  paths = [pathlib.Path(x).relative_to(root).parts for x in found.images]
+  paths = [os.path.relpath(x, root).split(os.sep) for x in found.images]
   folders = sorted({parts[0] for parts in paths if len(parts) > 1})
   where = f' in {", ".join(folders[:3])}' if folders else ''
   return (

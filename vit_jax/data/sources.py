@@ -263,3 +263,30 @@ def _tfds_source(dataset: str, split: str, root: pathlib.Path) -> TfdsSource:
       f' convert_format --dataset_dir={path} --out_dir=OTHER'
       f' --out_file_format=array_record'
     ) from e
+
+
+def prepare(
+  dataset: str, data_dir: str | None = None, manual_dir: str | None = None
+) -> str:
+  """Downloads a TFDS data set as array_record; returns the folder it is in.
+
+  Raises:
+    errors.UserError: if there is no such data set, it cannot be downloaded, or
+      TensorFlow is not installed.
+  """
+  try:
+    builder = tfds.builder(
+      dataset, data_dir=data_dir, file_format='array_record'
+    )
+    builder.download_and_prepare(
+      download_config=tfds.download.DownloadConfig(manual_dir=manual_dir)
+    )
+  except ImportError as e:
+    raise errors.UserError(
+      f'{dataset} cannot be prepared without {e.name}: pip install'
+      f" 'vit_jax[prepare]'"
+    ) from e
+  except (tfds.core.DatasetNotFoundError, OSError) as e:
+    reason = errors.first_line(e)  # TFDS adds its whole catalogue.
+    raise errors.UserError(f'{dataset} cannot be prepared: {reason}') from e
+  return str(builder.data_path)

@@ -20,7 +20,7 @@ from etils import epath
 
 from vit_jax.runtime import errors
 
-Path: TypeAlias = 'pathlib.Path | epath.Path'
+Path: TypeAlias = pathlib.Path | epath.Path
 
 _SCHEME = re.compile(r'[a-zA-Z][a-zA-Z0-9+.-]+:/')
 

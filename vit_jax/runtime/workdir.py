@@ -102,6 +102,6 @@ def _concerns(error: OSError, workdir: Workdir) -> bool:
     return True
   if not isinstance(error.filename, str):
     return False
-  path, folder = map(os.path.abspath, (error.filename, workdir))
+  path, folder = os.path.abspath(error.filename), os.path.abspath(workdir)
   # A folder above the workdir may be the one that cannot be made.
   return os.path.commonpath([path, folder]) in (path, folder)
