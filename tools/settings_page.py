@@ -38,6 +38,8 @@ _SECTIONS = {
   '_add_events': 'Metrics and checkpoints',
 }
 
+_IMAGES = ('declare', '_add_pixels', '_add_augmentation')
+
 
 def page() -> str:
   """Returns the page."""
@@ -45,8 +47,9 @@ def page() -> str:
   for function, title in _SECTIONS.items():
     rows = _declared(inspect.getsource(getattr(common, function)), 'config')
     parts.append(_table(title, rows, config, ''))
-  groups = images.declare, images._add_pixels, images._add_augmentation
-  source = '\n'.join(map(inspect.getsource, groups))
+  source = '\n'.join(
+    inspect.getsource(getattr(images, function)) for function in _IMAGES
+  )
   parts.append(_table('Images', _declared(source, 'pp'), config.pp, 'pp.'))
   return '\n'.join(parts)
 
