@@ -12,12 +12,11 @@ losses            losses, one number an example
 inference         the forward pass without training
 capture           tokens of a layer, attention weights
 flops             operations of a model, speed and memory of devices
-attention_choice  the fastest attention here, by measurement
+attention_choice  measures which attention is the fastest here
 """
 
 from collections.abc import Mapping
 import functools
-import re
 from typing import Any
 
 import flax.linen as nn
@@ -25,7 +24,6 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import ml_collections
-import numpy as np
 
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
@@ -57,14 +55,10 @@ __all__ = (
 
 
 def get_model(name: str, **kwargs: Any) -> nn.Module:
-  """Returns a released model by name, `ViT-B_16` or `b16`.
+  """Returns a released model by name, such as `ViT-B_16` or `b16`.
 
-  Args:
-    name: see `configs.models.MODEL_CONFIGS`.
-    **kwargs: further arguments of the module, `num_classes` above all.
-
-  Raises:
-    ValueError: if there is no such model.
+  `kwargs` are further arguments of the module, such as `num_classes`. Raises a
+  ValueError that lists the models if there is none of this name.
   """
   return from_config(model_configs.get_model_config(name), **kwargs)
 
@@ -72,13 +66,9 @@ def get_model(name: str, **kwargs: Any) -> nn.Module:
 def from_config(
   model_config: model_configs.ModelConfig, **kwargs: Any
 ) -> nn.Module:
-  """Returns a model of the family that a config is for.
+  """Returns the model of a config; `kwargs` are further arguments of the module.
 
   Groups of settings can be read as in the official code: `model.pp.max_len`.
-
-  Args:
-    model_config: as in `configs.models`; its fields tell the family.
-    **kwargs: further arguments of the module.
   """
   # Frozen, because modules are hashed.
   config = ml_collections.FrozenConfigDict({**model_config})
@@ -104,9 +94,9 @@ def init_params(
 ) -> dict[str, Any]:
   """Returns freshly initialised parameters for images [H, W, C].
 
-  They are the same numbers whether the model scans its blocks or not. Not
-  jitted on purpose: compiling all the initialisers in one program takes longer
-  than running them one by one.
+  The numbers do not depend on whether the model scans its blocks. Not jitted on
+  purpose: compiling all initialisers in one program takes longer than running them
+  one by one.
   """
   inputs = example_inputs(model, image_shape)
   plain = _unrolled(model)
@@ -127,7 +117,7 @@ def _abstract_params(model: nn.Module, image_shape: tuple[int, ...]) -> Any:
 
 
 def _unrolled(model: nn.Module) -> nn.Module:
-  """Returns a model with a tree of parameters for each block."""
+  """Returns a model with a parameter tree for each block."""
   if getattr(model, 'scan_layers', False):
     return model.clone(scan_layers=False)
   transformer = getattr(model, 'transformer', None) or {}
@@ -137,20 +127,10 @@ def _unrolled(model: nn.Module) -> nn.Module:
 
 
 def parameter_table(params: Mapping[str, Any]) -> str:
-  """Returns a table of modules, shapes and parameter counts.
-
-  Args:
-    params: arrays or `jax.ShapeDtypeStruct`; equal blocks share a row.
-  """
-  rows: dict[str, tuple[str, int, int]] = {}
-  for path, x in flax.traverse_util.flatten_dict(dict(params)).items():
-    name = re.sub(r'block_\d+', 'block_*', '/'.join(path))
-    count = rows[name][2] if name in rows else 0
-    rows[name] = (str(tuple(x.shape)), int(np.prod(x.shape)), count + 1)
-  total = sum(size * count for _, size, count in rows.values())
-  width = max(map(len, rows))
-  lines = [
-    f'{name:{width}}  {shape:>20} {size:>12,} x {count}'
-    for name, (shape, size, count) in rows.items()
-  ]
+  """Returns a line for each parameter, equal blocks stacked, and their count."""
+  stacked = jax.eval_shape(blocks.stack, dict(params))
+  flat = flax.traverse_util.flatten_dict(stacked, sep='/')
+  width = max(map(len, flat))
+  lines = [f'{name:{width}}  {x.shape}' for name, x in flat.items()]
+  total = sum(x.size for x in flat.values())
   return '\n'.join(['Parameters', *lines, f'{total:,} in all'])

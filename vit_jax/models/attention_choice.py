@@ -1,11 +1,13 @@
-"""Which implementation of attention is the fastest here, by measurement."""
+"""Chooses the fastest implementation of attention, by measurement."""
 
 import time
+from typing import Any
 
 from absl import logging
 import jax
 from jax.experimental import multihost_utils
 import jax.numpy as jnp
+from jaxtyping import Array
 import numpy as np
 
 from vit_jax.models import layers
@@ -28,18 +30,18 @@ def choose(
   """Returns a name in `layers.ATTENTION`.
 
   Args:
-    setting: 'auto' measures, where there is a choice; else a name.
+    setting: a name, or 'auto', which measures where there is a choice.
     batch: images at a time on a device.
-    tokens: L, of an image.
-    width: D.
-    num_heads: N.
-    dtype: of the model.
+    tokens: tokens of an image.
+    width: D of the tokens.
+    num_heads: attention heads.
+    dtype: precision of the model.
     heads_are_split: whether the heads are on several devices.
-    before: what this run has used so far; 'auto' keeps it, so that the run ends
-      with the same bits as without a break. None: it begins.
+    before: what this run has used so far; 'auto' keeps it, so that a resumed run
+      ends with the same bits. None at the start.
 
   Raises:
-    errors.UserError: if it is 'cudnn' where that cannot be.
+    errors.UserError: if `setting` is 'cudnn' and cuDNN cannot be used.
   """
   possible = (
     jax.default_backend() == 'gpu'
@@ -78,21 +80,19 @@ def choose(
 
 
 def _seconds(name: str, shape: tuple[int, int, int], num_heads: int) -> float:
-  """Returns the time of a layer, forward and backward; infinite if it fails."""
+  """Returns seconds of a layer, forward and backward; infinity if it fails."""
   layer = layers.MultiHeadDotProductAttention(
     num_heads, implementation=name, dtype='bfloat16'
   )
   x = jnp.ones(shape, jnp.bfloat16)
+
+  def total(params: Any, x: Array) -> Array:
+    y = layer.apply(params, x, deterministic=True)
+    return jnp.sum(y.astype(jnp.float32))
+
   try:
     params = layer.init(jax.random.key(0), x[:1], deterministic=True)
-    step = jax.jit(
-      jax.grad(
-        lambda params, x: jnp.sum(
-          layer.apply(params, x, deterministic=True).astype(jnp.float32)
-        ),
-        argnums=(0, 1),
-      )
-    )
+    step = jax.jit(jax.grad(total, argnums=(0, 1)))
     jax.block_until_ready(step(params, x))
     start = time.perf_counter()
     for _ in range(_REPEATS):

@@ -1,7 +1,7 @@
 """BERT's encoder (arXiv:1810.04805), with the parameter names of flaxformer.
 
-Its modules are nested as those of flaxformer are, because the names of the
-released LiT weights say so.
+The modules are nested like those of flaxformer, because the released LiT weights
+have their names.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 Tokens = Float[Array, 'B L D']
+Mask = Bool[Array, 'B 1 L L']
 
-SIZES = {  # Sec. 3; LiT takes 'base' and 'large'.
+SIZES = {  # Sec. 3; LiT uses 'base' and 'large'.
   'base': {
     'hidden_size': 768,
     'intermediate_dim': 3072,
@@ -30,6 +31,7 @@ SIZES = {  # Sec. 3; LiT takes 'base' and 'large'.
 }
 
 _KERNEL_INIT = nn.initializers.truncated_normal(stddev=0.02)
+_Dense = functools.partial(nn.Dense, kernel_init=_KERNEL_INIT)
 
 
 class Embedder(nn.Module):
@@ -42,17 +44,18 @@ class Embedder(nn.Module):
 
   @nn.compact
   def __call__(self, token_ids: Int[Array, 'B L']) -> Tokens:
-    embed = functools.partial(
-      nn.Embed, features=self.hidden_size, embedding_init=_KERNEL_INIT
-    )
-    tokens = embed(self.vocab_size, name='embedders_token_ids')(token_ids)
-    positions = embed(self.max_length, name='embedders_position_ids')(
-      jnp.arange(token_ids.shape[1])
-    )
-    # One text is one segment.
-    segment = embed(self.num_segments, name='embedders_segment_ids')(
-      jnp.zeros((), jnp.int32)
-    )
+    def embed(kind: str, size: int, ids: Int[Array, '...']) -> Array:
+      name = f'embedders_{kind}_ids'
+      table = nn.Embed(
+        size, self.hidden_size, embedding_init=_KERNEL_INIT, name=name
+      )
+      return table(ids)
+
+    tokens = embed('token', self.vocab_size, token_ids)
+    places = jnp.arange(token_ids.shape[1])
+    positions = embed('position', self.max_length, places)
+    # A text is one segment.
+    segment = embed('segment', self.num_segments, jnp.zeros((), jnp.int32))
     return tokens + positions + segment
 
 
@@ -62,9 +65,9 @@ class SelfAttention(nn.Module):
   num_heads: int
 
   @nn.compact
-  def __call__(self, x: Tokens, mask: Bool[Array, 'B 1 L L']) -> Tokens:
+  def __call__(self, x: Tokens, mask: Mask) -> Tokens:
     def project(name: str) -> Float[Array, 'B L N H']:
-      y = nn.Dense(x.shape[-1], kernel_init=_KERNEL_INIT, name=name)(x)
+      y = _Dense(x.shape[-1], name=name)(x)
       return y.reshape(*x.shape[:2], self.num_heads, -1)
 
     y = nn.dot_product_attention(
@@ -73,21 +76,29 @@ class SelfAttention(nn.Module):
     return y.reshape(x.shape)
 
 
-class AttentionBlock(nn.Module):
-  """Attention, residual connection, LayerNorm."""
+class _Residual(nn.Module):
+  """What ends both halves of a layer: Dense, dropout, residual, LayerNorm."""
 
-  num_heads: int
   dropout_rate: float
   layer_norm_epsilon: float
 
-  @nn.compact
-  def __call__(
-    self, x: Tokens, mask: Bool[Array, 'B 1 L L'], *, deterministic: bool
+  def add(
+    self, x: Tokens, y: Float[Array, 'B L F'], deterministic: bool
   ) -> Tokens:
-    y = SelfAttention(self.num_heads, name='attention_layer')(x, mask)
-    y = nn.Dense(x.shape[-1], kernel_init=_KERNEL_INIT, name='dense_layer')(y)
+    y = _Dense(x.shape[-1], name='dense_layer')(y)
     y = nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
     return nn.LayerNorm(self.layer_norm_epsilon, name='layer_norm')(x + y)
+
+
+class AttentionBlock(_Residual):
+  """Attention, residual connection, LayerNorm."""
+
+  num_heads: int
+
+  @nn.compact
+  def __call__(self, x: Tokens, mask: Mask, *, deterministic: bool) -> Tokens:
+    y = SelfAttention(self.num_heads, name='attention_layer')(x, mask)
+    return self.add(x, y, deterministic)
 
 
 class Mlp(nn.Module):
@@ -97,25 +108,18 @@ class Mlp(nn.Module):
 
   @nn.compact
   def __call__(self, x: Tokens) -> Float[Array, 'B L F']:
-    dense = nn.Dense(
-      self.intermediate_dim, kernel_init=_KERNEL_INIT, name='dense_layer'
-    )
-    return nn.gelu(dense(x))
+    return nn.gelu(_Dense(self.intermediate_dim, name='dense_layer')(x))
 
 
-class MlpBlock(nn.Module):
+class MlpBlock(_Residual):
   """MLP, residual connection, LayerNorm."""
 
   intermediate_dim: int
-  dropout_rate: float
-  layer_norm_epsilon: float
 
   @nn.compact
   def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
     y = Mlp(self.intermediate_dim, name='mlp')(x)
-    y = nn.Dense(x.shape[-1], kernel_init=_KERNEL_INIT, name='dense_layer')(y)
-    y = nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
-    return nn.LayerNorm(self.layer_norm_epsilon, name='layer_norm')(x + y)
+    return self.add(x, y, deterministic)
 
 
 class EncoderLayer(nn.Module):
@@ -127,16 +131,11 @@ class EncoderLayer(nn.Module):
   layer_norm_epsilon: float
 
   @nn.compact
-  def __call__(
-    self, x: Tokens, mask: Bool[Array, 'B 1 L L'], *, deterministic: bool
-  ) -> Tokens:
-    common = {
-      'dropout_rate': self.dropout_rate,
-      'layer_norm_epsilon': self.layer_norm_epsilon,
-    }
-    attention = AttentionBlock(self.num_heads, name='attention_block', **common)
+  def __call__(self, x: Tokens, mask: Mask, *, deterministic: bool) -> Tokens:
+    common = (self.dropout_rate, self.layer_norm_epsilon)
+    attention = AttentionBlock(*common, self.num_heads, name='attention_block')
     x = attention(x, mask, deterministic=deterministic)
-    mlp = MlpBlock(self.intermediate_dim, name='mlp_block', **common)
+    mlp = MlpBlock(*common, self.intermediate_dim, name='mlp_block')
     return mlp(x, deterministic=deterministic)
 
 
@@ -147,9 +146,7 @@ class LayerSequence(nn.Module):
   layer: Mapping[str, Any]
 
   @nn.compact
-  def __call__(
-    self, x: Tokens, mask: Bool[Array, 'B 1 L L'], *, deterministic: bool
-  ) -> Tokens:
+  def __call__(self, x: Tokens, mask: Mask, *, deterministic: bool) -> Tokens:
     for i in range(self.num_layers):
       layer = EncoderLayer(name=f'layers_{i}', **self.layer)
       x = layer(x, mask, deterministic=deterministic)
@@ -163,26 +160,15 @@ class EncoderBlock(nn.Module):
   layer: Mapping[str, Any]
 
   @nn.compact
-  def __call__(
-    self, x: Tokens, mask: Bool[Array, 'B 1 L L'], *, deterministic: bool
-  ) -> Tokens:
+  def __call__(self, x: Tokens, mask: Mask, *, deterministic: bool) -> Tokens:
     layers = LayerSequence(self.num_layers, self.layer, name='layer_sequence')
     return layers(x, mask, deterministic=deterministic)
 
 
 class BertEncoder(nn.Module):
-  """Token ids to one vector a token. Id 0 is padding, which is not attended.
+  """Token ids to one vector a token. Id 0 is padding, which is not attended to.
 
-  Attributes:
-    hidden_size: width D.
-    intermediate_dim: hidden width of the MLPs.
-    num_hidden_layers: depth.
-    num_attention_heads: heads.
-    vocab_size: number of token ids.
-    max_length: number of positions.
-    num_segments: number of segment ids, of which only 0 is used.
-    dropout_rate: in training.
-    layer_norm_epsilon: BERT's.
+  `max_length` is the number of positions. All tokens are in the first segment.
   """
 
   hidden_size: int
@@ -200,14 +186,15 @@ class BertEncoder(nn.Module):
     self, token_ids: Int[ArrayLike, 'B L'], *, train: bool
   ) -> Tokens:
     token_ids = jnp.asarray(token_ids)
-    x = Embedder(
+    embedder = Embedder(
       self.hidden_size,
       self.vocab_size,
       self.max_length,
       self.num_segments,
       name='embedder',
-    )(token_ids)
-    x = nn.LayerNorm(self.layer_norm_epsilon, name='layer_norm')(x)
+    )
+    norm = nn.LayerNorm(self.layer_norm_epsilon, name='layer_norm')
+    x = norm(embedder(token_ids))
     x = nn.Dropout(self.dropout_rate)(x, deterministic=not train)
     is_text = token_ids != 0
     mask = nn.make_attention_mask(is_text, is_text, dtype=bool)

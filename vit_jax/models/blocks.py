@@ -1,9 +1,9 @@
-"""Depth: how equal blocks follow each other, and which of their branches drop.
+"""Depth: how equal blocks follow each other, and how their parameters are kept.
 
-Unrolled, the parameters of each block are a tree of their own, as in the
-official checkpoints. Scanned, all blocks are one program and one tree, whose
-arrays have the depth as their first axis: compilation takes no longer for a
-deeper model, and recomputation (`remat`) really frees memory on every backend.
+Unrolled, each block has a parameter tree of its own, as in the official
+checkpoints. Scanned, all blocks are one program and one tree whose arrays have the
+depth as their first axis: compile time no longer grows with depth, and
+recomputation (`remat`) frees memory on every backend.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ Tokens = Float[Array, 'B L D']
 _save = jax.checkpoint_policies.save_only_these_names
 
 # What the backward pass keeps of a block instead of computing it again, named
-# as JAX's policies. These do not see the products of `layers.einsum` in
+# like JAX's policies. Those do not see the products of `layers.einsum` in
 # bfloat16, and would keep them in float32.
 REMAT_POLICIES = {
   'full': _save(),
@@ -36,7 +36,7 @@ _UNROLLED = re.compile(rf'({"|".join(spec.BLOCKS)})_(\d+)')
 
 
 def apply_blocks(
-  make_block: Callable[[str], nn.Module],
+  make_block: Callable[..., nn.Module],
   name: str,
   x: Tokens,
   *,
@@ -49,12 +49,12 @@ def apply_blocks(
   """Applies `depth` blocks one after the other.
 
   Args:
-    make_block: name to module, called with tokens and the rate of stochastic
-      depth, which grows linearly with depth, from 0.
-    name: of the blocks, before `_0` where they are unrolled.
-    x: input of the first one.
+    make_block: takes a `name`; returns a module that is called with tokens and the
+      rate of stochastic depth.
+    name: of the blocks; unrolled ones get a number.
+    x: input of the first block.
     depth: number of blocks.
-    stochastic_depth_rate: that of the last block.
+    stochastic_depth_rate: rate of the last block; it grows linearly from 0.
     deterministic: whether nothing is dropped.
     remat: '' or a name in `REMAT_POLICIES`.
     scan: whether the parameters are stacked.
@@ -79,10 +79,10 @@ def apply_blocks(
       split_rngs={'params': True, 'dropout': True},
       length=depth,
     )
-    rates = jnp.asarray(rates) if stochastic_depth_rate else None
-    return apply_all(make_block(name), x, rates)[0]
+    scanned = jnp.asarray(rates) if stochastic_depth_rate else None
+    return apply_all(make_block(name=name), x, scanned)[0]
   for i, rate in enumerate(rates):
-    x, _ = apply_block(make_block(f'{name}_{i}'), x, float(rate) or None)
+    x, _ = apply_block(make_block(name=f'{name}_{i}'), x, float(rate) or None)
   return x
 
 
@@ -93,30 +93,24 @@ def drop_branch(
   *,
   deterministic: bool,
 ) -> Tokens:
-  """Drops a residual branch for some images (arXiv:1603.09382).
+  """Drops a residual branch of some images (arXiv:1603.09382).
 
   Args:
-    module: whose random numbers are used.
+    module: the block; its random stream decides.
     y: the branch.
-    rate: probability for one image of the batch; the others are scaled up.
-      None: never.
+    rate: probability to drop an image's branch; the others are scaled up. None:
+      never.
     deterministic: whether nothing is dropped.
   """
   if rate is None or deterministic:
     return y
-  keep = 1.0 - rate
-  kept = jax.random.bernoulli(
-    module.make_rng('dropout'), keep, (y.shape[0], 1, 1)
-  )
+  keep, shape = 1.0 - rate, (y.shape[0], 1, 1)
+  kept = jax.random.bernoulli(module.make_rng('dropout'), keep, shape)
   return y * (kept / keep).astype(y.dtype)
 
 
 def stack(params: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns parameters with the blocks stacked, as scanned models have them.
-
-  Args:
-    params: tree of arrays; modules without blocks stay as they are.
-  """
+  """Returns parameters with stacked blocks, for a model that scans them."""
   blocks: dict[str, dict[int, Any]] = {}
   stacked = {}
   for name, value in params.items():
@@ -126,15 +120,33 @@ def stack(params: Mapping[str, Any]) -> dict[str, Any]:
       stacked[name] = stack(value) if isinstance(value, Mapping) else value
   for name, by_index in blocks.items():
     trees = [by_index[i] for i in range(len(by_index))]
-    stacked[name] = jax.tree.map(lambda *x: _stack_arrays(x), *trees)
+    stacked[name] = jax.tree.map(_stack_arrays, *trees)
   return stacked
 
 
+def _stack_arrays(*arrays: Any) -> Any:
+  # NumPy arrays stay in memory: a device may have no room for all of them.
+  on_host = all(isinstance(x, np.ndarray) for x in arrays)
+  return np.stack(arrays) if on_host else jnp.stack(arrays)
+
+
+def unstack(params: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns parameters with a tree for each block; undoes `stack`."""
+  unstacked = {}
+  for name, value in params.items():
+    if name in spec.BLOCKS:
+      for i in range(len(jax.tree.leaves(value)[0])):
+        unstacked[f'{name}_{i}'] = jax.tree.map(lambda x, i=i: x[i], value)
+    else:
+      unstacked[name] = unstack(value) if isinstance(value, Mapping) else value
+  return unstacked
+
+
 def official_names(name: str, x: Any) -> list[str]:
-  """Returns the names of an array when unrolled: one a block if it is stacked.
+  """Returns the unrolled names of an array: one for each block if it is stacked.
 
   Args:
-    name: path in a tree of parameters, 'Transformer/encoderblock/...' say.
+    name: path in a parameter tree, such as 'Transformer/encoderblock/...'.
     x: the array, or its shape.
   """
   parts = name.split('/')
@@ -148,10 +160,10 @@ def official_names(name: str, x: Any) -> list[str]:
 
 
 def depth_axes(tree: Any) -> Any:
-  """Returns the axis of depth of each array: 0, or None if it is not stacked.
+  """Returns the depth axis of each array: 0, or None if it is not stacked.
 
   Args:
-    tree: parameters, or what is named as they are: the state of an optimizer.
+    tree: parameters, or an optimizer state with the names of parameters.
   """
 
   def axis(path: tuple[Any, ...], _: Any) -> int | None:
@@ -159,22 +171,3 @@ def depth_axes(tree: Any) -> Any:
     return 0 if set(spec.BLOCKS) & set(name.split('/')) else None
 
   return jax.tree_util.tree_map_with_path(axis, tree)
-
-
-def _stack_arrays(arrays: tuple[Any, ...]) -> Any:
-  # Those in memory stay there: a device may have no room for all of them.
-  on_host = all(isinstance(x, np.ndarray) for x in arrays)
-  return np.stack(arrays) if on_host else jnp.stack(arrays)
-
-
-def unstack(params: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns parameters with a tree for each block; undoes `stack`."""
-  unstacked = {}
-  for name, value in params.items():
-    if name in spec.BLOCKS:
-      depth = len(jax.tree.leaves(value)[0])
-      for i in range(depth):
-        unstacked[f'{name}_{i}'] = jax.tree.map(lambda x, i=i: x[i], value)
-    else:
-      unstacked[name] = unstack(value) if isinstance(value, Mapping) else value
-  return unstacked

@@ -1,4 +1,4 @@
-"""Floating-point operations of a model, and what devices can do and hold."""
+"""FLOPs of a model; peak speed and memory of devices."""
 
 import math
 from typing import Any
@@ -12,10 +12,9 @@ from vit_jax import models
 from vit_jax.configs import spec
 
 # By the start of `jax.Device.device_kind`, longer names first: dense bfloat16
-# FLOP/s of one device, from the vendors' data sheets, and GiB of memory. That is
-# what the compiler of libtpu 0.0.42 says a program may use, a little less than
-# in the data sheets (16 GB of a v5e); GPUs are asked. It compiles for a v4 as
-# two devices.
+# FLOP/s of one device, from the vendors' data sheets, and GiB of memory that a
+# program may use according to the compiler of libtpu 0.0.42, a little less than in
+# the data sheets (16 GB of a v5e). It sees a v4 as two devices. GPUs are asked.
 _CHIPS = (
   ('TPU v2', 22.5e12, 7.48),
   ('TPU v3', 61.5e12, 15.48),
@@ -58,13 +57,10 @@ def memory_bytes(device: jax.Device) -> int | None:
 
 
 def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
-  """Returns the FLOPs of one image's forward pass, of matrix products alone.
+  """Returns the FLOPs of the matrix products of one image's forward pass.
 
-  A multiplication and an addition count as two. B/16 at 224 px: 35 GFLOP.
-
-  Args:
-    model: any of `models`, LiT with a text for the image; nothing is computed.
-    image_shape: (H, W, C) in pixels.
+  A multiplication and an addition count as two. B/16 at 224 px: 35 GFLOP. LiT
+  models get an image and a text. Nothing is computed.
   """
   inputs = jax.eval_shape(lambda: models.example_inputs(model, image_shape))
   return _forward_flops(model, image_shape, inputs)
@@ -73,7 +69,7 @@ def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
 def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
   """Returns the FLOPs of one image's training step: three forward passes.
 
-  Only one of a locked image tower.
+  A locked image tower needs only one.
   """
   flops = 3 * forward_flops(model, image_shape)
   if spec.of_module(model).has_texts:
@@ -94,7 +90,7 @@ def _forward_flops(
 
 
 def count(jaxpr: Any) -> float:
-  """Returns the FLOPs of the matrix products of a jaxpr, those in loops too."""
+  """Returns the FLOPs of the matrix products of a jaxpr, including loops."""
   total = 0.0
   for equation in jaxpr.eqns:
     if equation.primitive.name == 'dot_general':

@@ -1,4 +1,4 @@
-"""The forward pass where nothing is learned: weights cast once, in chunks."""
+"""The forward pass without training: weights cast once, images in chunks."""
 
 import re
 from typing import Any
@@ -15,18 +15,14 @@ _ROUNDED = re.compile(
   r'(img/)?(embedding|stem|Transformer/encoderblock.*|MixerBlock.*)/kernel'
 )
 
-# Images of which the activations stay in the caches of a processor.
+# Images whose activations fit into the caches of a processor.
 _CHUNK = 4
 
 
 def cast_weights(params: Any, dtype: Any) -> Any:
-  """Returns parameters with those kernels in bfloat16 that are used in it.
+  """Returns parameters with kernels in bfloat16 where a bfloat16 model casts them.
 
-  The outputs are the same bits; each call reads half of the bytes.
-
-  Args:
-    params: of a model of `vit_jax.models`.
-    dtype: of that model; nothing changes if it is not bfloat16.
+  The outputs have the same bits; each call reads half as many bytes.
   """
   if jnp.dtype(dtype) != jnp.bfloat16:
     return params
@@ -40,14 +36,9 @@ def cast_weights(params: Any, dtype: Any) -> Any:
 def apply(
   model: nn.Module, params: Any, images: Num[Array, 'B H W C']
 ) -> Float[Array, 'B ...']:
-  """Returns the outputs of a model, to be called in `jax.jit`.
+  """Returns the outputs of a ViT or a Mixer; call it in `jax.jit`.
 
-  On one CPU device a large batch is computed in chunks, which its caches hold.
-
-  Args:
-    model: any of `vit_jax.models` but LiT.
-    params: of the model, or what `cast_weights` made of them.
-    images: as the model wants them.
+  On one CPU device a large batch is computed in chunks that fit into its caches.
   """
 
   def forward(images: Num[Array, 'N H W C']) -> Float[Array, 'N ...']:
@@ -62,7 +53,7 @@ def apply(
 
 
 def _chunk_size(batch_size: int) -> int:
-  """Returns how many images are computed at once; it divides the batch."""
+  """Returns how many images are computed at once, a divisor of the batch."""
   if jax.default_backend() != 'cpu' or jax.device_count() > 1:
     return batch_size
   return batch_size if batch_size % _CHUNK else _CHUNK

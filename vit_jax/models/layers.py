@@ -1,10 +1,10 @@
 """Dense layers, attention and LayerNorm: all arithmetic of the models.
 
-One policy, by the `dtype` of a model. With 'float32' everything is float32. With
-'bfloat16' every matrix product, those of the backward pass too, takes bfloat16
-inputs and accumulates in float32; softmax, LayerNorm, parameters and logits are
-float32. Between the products activations are bfloat16 on accelerators, which
-saves bandwidth, and float32 on CPUs, where bfloat16 is slow but in products.
+The `dtype` of a model decides the precision. With 'float32' everything is float32.
+With 'bfloat16' every matrix product, forward and backward, takes bfloat16 inputs
+and accumulates in float32; softmax, LayerNorm, parameters and logits are float32.
+Activations between products are bfloat16 on accelerators, which saves bandwidth,
+and float32 on CPUs, where bfloat16 is slow except in products.
 """
 
 from collections.abc import Iterator
@@ -26,17 +26,12 @@ Tokens = Float[Array, 'B L D']
 LECUN = nn.initializers.lecun_normal()
 ZEROS = nn.initializers.zeros
 
-
 _PLATFORM = contextvars.ContextVar('platform', default=None)
 
 
 @contextlib.contextmanager
 def compiling_for(platform: str) -> Iterator[None]:
-  """Within it models are traced for another platform than JAX's default.
-
-  Args:
-    platform: 'cpu', 'gpu' or 'tpu'.
-  """
+  """Traces models for a platform, 'cpu', 'gpu' or 'tpu', that may not be here."""
   token = _PLATFORM.set(platform)
   try:
     yield
@@ -44,15 +39,11 @@ def compiling_for(platform: str) -> Iterator[None]:
     _PLATFORM.reset(token)
 
 
-def platform() -> str:
-  """Returns the platform that models are traced for."""
-  return _PLATFORM.get() or jax.default_backend()
-
-
 def activation_dtype(dtype: Any) -> Any:
   """Returns the dtype of activations between products."""
   dtype = jnp.dtype(dtype)
-  if dtype == jnp.bfloat16 and platform() == 'cpu':
+  platform = _PLATFORM.get() or jax.default_backend()
+  if dtype == jnp.bfloat16 and platform == 'cpu':
     return jnp.dtype(jnp.float32)
   return dtype
 
@@ -63,14 +54,9 @@ def _activation(y: Array, dtype: Any, name: str = 'dense') -> Array:
 
 
 def einsum(spec: str, x: ArrayLike, y: ArrayLike, dtype: Any) -> Array:
-  """Multiplies as the policy says; returns float32.
+  """Returns the float32 product of two operands, in the precision of a model.
 
-  Args:
-    spec: of `jnp.einsum`, two operands; each letter in at least two of the
-      three parts.
-    x: first operand.
-    y: second operand.
-    dtype: of the model.
+  Each letter of `spec` must be in at least two of its three parts.
   """
   if jnp.dtype(dtype) == jnp.bfloat16:
     return _bfloat16_einsum(spec, x, y)
@@ -100,7 +86,7 @@ def _bfloat16_einsum(spec: str, x: ArrayLike, y: ArrayLike) -> Array:
 # CPUs and lose the float32 accumulation.
 def _forward(spec, x, y):
   x16, y16 = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
-  # Empty arrays tell the dtypes the gradients must have.
+  # Empty arrays carry the dtypes of the gradients.
   like = (jnp.zeros((0,), x.dtype), jnp.zeros((0,), y.dtype))
   return _bfloat16_einsum(spec, x16, y16), (x16, y16, like)
 
@@ -117,8 +103,18 @@ def _backward(spec, saved, gradient):
 _bfloat16_einsum.defvjp(_forward, _backward)
 
 
+def head(num_classes: int, bias_init: float) -> nn.Dense:
+  """Returns the last layer of a classifier, whose kernel starts at zero."""
+  return nn.Dense(
+    num_classes,
+    kernel_init=ZEROS,
+    bias_init=nn.initializers.constant(bias_init),
+    name='head',
+  )
+
+
 class Dense(nn.Module):
-  """A linear layer, on the last axis."""
+  """A linear layer on the last axis."""
 
   features: int
   kernel_init: Any = LECUN
@@ -154,8 +150,8 @@ def _normalize(x: Array, epsilon: float) -> Array:
   return _normalize_forward(x, epsilon)[0]
 
 
-# A derivative of its own, of few operations: XLA fuses those of JAX's across
-# the layers, which doubles the time of a step on CPUs and its compilation.
+# A derivative of few operations: XLA fuses the one that JAX makes across layers,
+# which doubles the time of a step on CPUs and of its compilation.
 def _normalize_forward(x, epsilon):
   x32 = x.astype(jnp.float32)
   centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
@@ -177,7 +173,7 @@ _normalize.defvjp(_normalize_forward, _normalize_backward)
 
 
 class PatchEmbedding(nn.Module):
-  """A convolution of patches that do not overlap, as one matrix product.
+  """Convolves patches that do not overlap, in one matrix product (Eq. 1).
 
   Pixels right of and below the last whole patch are not read.
   """
@@ -202,19 +198,14 @@ class PatchEmbedding(nn.Module):
 
 
 class Projection(nn.Module):
-  """Parameters of a projection to or from heads, shaped as Flax shapes them.
+  """Parameters of a projection from (D,) to (N, H) or back, in Flax's shapes.
 
-  Attributes:
-    inputs: axes that are contracted, (D,) or (N, H).
-    outputs: axes that come, (N, H) or (D,).
-    kernel_init: of the kernel as a matrix.
-    bias_init: of the bias as a vector.
+  `kernel_init` sees the kernel as a matrix.
   """
 
   inputs: tuple[int, ...]
   outputs: tuple[int, ...]
   kernel_init: Any = LECUN
-  bias_init: Any = ZEROS
 
   @nn.compact
   def __call__(self) -> tuple[Float[Array, 'I O'], Float[Array, ' O']]:
@@ -226,11 +217,11 @@ class Projection(nn.Module):
 
     shape = (*self.inputs, *self.outputs)
     kernel = self.param('kernel', init, shape, jnp.float32)
-    bias = self.param('bias', self.bias_init, self.outputs)
+    bias = self.param('bias', ZEROS, self.outputs)
     return jnp.asarray(kernel).reshape(matrix), jnp.asarray(bias).reshape(-1)
 
 
-# 'cudnn' never has the weights [B, N, L, L] in memory.
+# 'cudnn' does not keep the weights [B, N, L, L] in memory.
 ATTENTION = ('xla', 'cudnn')
 
 
@@ -238,15 +229,8 @@ class MultiHeadDotProductAttention(nn.Module):
   """Self-attention (arXiv:1706.03762, Sec. 3.2.2).
 
   The weights [B, N, L, L] are sown as `attention_weights`, before dropout; Flax
-  drops them unless `mutable='intermediates'`.
-
-  Attributes:
-    num_heads: N.
-    dropout_rate: of the weights.
-    kernel_init: of the projections.
-    implementation: in `ATTENTION`; 'xla' takes its place where there is dropout
-      or the weights are asked for.
-    dtype: of the model.
+  drops them unless `mutable='intermediates'`. With dropout, or when the weights are
+  asked for, 'xla' replaces any other implementation.
   """
 
   num_heads: int

@@ -19,7 +19,7 @@ class BertModel(nn.Module):
   """BERT; its first token, `[CLS]`, stands for the text.
 
   Attributes:
-    config: 'base' or 'large', or a mapping of arguments for `BertEncoder`.
+    config: a key of `bert.SIZES`, or a mapping of arguments for `BertEncoder`.
     num_classes: width of a linear head; None leaves it out.
   """
 
@@ -30,27 +30,23 @@ class BertModel(nn.Module):
   def __call__(
     self, tokens: Int[ArrayLike, 'B L'], *, train: bool = False
   ) -> Embeddings:
-    config = self.config
-    if isinstance(config, str):
-      config = bert.SIZES[config]
-    encoder = bert.BertEncoder(**config, name='BertEncoder_0')
+    encoder = bert.BertEncoder(**_bert_sizes(self.config), name='BertEncoder_0')
     x = encoder(tokens, train=train)[:, 0]
     if self.num_classes:
       x = nn.Dense(self.num_classes, name='head')(x)
     return x
 
 
+def _bert_sizes(
+  config: str | model_configs.ModelConfig,
+) -> model_configs.ModelConfig:
+  return bert.SIZES[config] if isinstance(config, str) else config
+
+
 class TextTransformer(nn.Module):
   """A Vision Transformer's encoder on tokens; the last one stands for the text.
 
-  Attributes:
-    num_classes: width of the linear head.
-    width: D of the tokens.
-    num_layers: depth.
-    mlp_dim: hidden width of the MLPs.
-    num_heads: heads.
-    dropout_rate: in training.
-    vocab_size: number of token ids.
+  `num_classes` is the width of the linear head.
   """
 
   num_classes: int
@@ -65,8 +61,7 @@ class TextTransformer(nn.Module):
   def __call__(
     self, tokens: Int[ArrayLike, 'B L'], *, train: bool = False
   ) -> Embeddings:
-    tokens = jnp.asarray(tokens)
-    x = nn.Embed(self.vocab_size, self.width)(tokens)
+    x = nn.Embed(self.vocab_size, self.width)(jnp.asarray(tokens))
     posemb_init = nn.initializers.normal(stddev=self.width**-0.5)
     x = x + self.param('pos_embedding', posemb_init, (1, *x.shape[1:]))
     x = vit.Encoder(
@@ -89,13 +84,13 @@ class LitModel(nn.Module):
   Attributes:
     image: mapping of arguments for `VisionTransformer`.
     text_model: 'bert' or 'text_transformer'.
-    text: mapping of arguments for it.
-    pp: mapping: `tokenizer_name`, `max_len` in tokens, `size` of images in
-      pixels; for those who prepare the inputs.
+    text: mapping of arguments for the text model.
+    pp: mapping of how inputs are prepared: `tokenizer_name`, `max_len` in tokens,
+      `size` of images in pixels.
     out_dim: widths of the heads of both towers; None for no head.
-    temperature_init: first value of the logarithm `t` of the temperature.
-    bias_init: first value of the bias of the sigmoid loss
-      (arXiv:2303.15343); None, as in the released models, for no such bias.
+    temperature_init: initial value of `t`, the logarithm of the temperature.
+    bias_init: initial value of the bias of the sigmoid loss (arXiv:2303.15343);
+      None, as in the released models, for no bias.
     model_name: for the reader only.
   """
 
@@ -116,12 +111,11 @@ class LitModel(nn.Module):
 
   @property
   def vocab_size(self) -> int:
-    """Rows of the embedding table of the text tower."""
+    """Number of rows of the text tower's embedding table."""
     if self.text_model == 'text_transformer':
       return self.text.get('vocab_size', TextTransformer.vocab_size)
-    config = self.text['config']
-    config = bert.SIZES[config] if isinstance(config, str) else config
-    return config.get('vocab_size', bert.BertEncoder.vocab_size)
+    sizes = _bert_sizes(self.text['config'])
+    return sizes.get('vocab_size', bert.BertEncoder.vocab_size)
 
   @nn.compact
   def __call__(
@@ -133,17 +127,17 @@ class LitModel(nn.Module):
   ) -> tuple[
     Float[Array, 'B D'] | None, Float[Array, 'K D'] | None, dict[str, Array]
   ]:
-    """Returns embeddings of length 1, None for what was not given.
+    """Returns embeddings of length 1, or None for a tower without input.
 
     Args:
       images: in [-1, 1].
-      tokens: ids, as the tokeniser of the weights makes them.
+      tokens: ids that the tokeniser of the weights makes.
       train: whether to apply dropout in the text tower. The image tower is
         locked: it never has any.
 
     Returns:
-      (images' embeddings, texts' embeddings, out). `out['t']` is what their
-      dot products are multiplied with, and `out['b']` what is added, if any.
+      (image embeddings, text embeddings, out). Dot products are multiplied by
+      `out['t']`, and `out['b']`, if there is one, is added.
     """
     image_dim, text_dim = self.out_dim
     zimg = ztxt = None
@@ -168,13 +162,13 @@ def similarities(
   ztxt: Float[ArrayLike, 'K D'],
   out: Mapping[str, Any],
 ) -> Float[Array, 'N K']:
-  """Returns logits of every image with every text; `out` is of `LitModel`."""
-  # Neighbours in rank differ by less than a bfloat16 product tells.
+  """Returns logits of every image with every text; `out` is that of `LitModel`."""
+  # Neighbours in rank differ by less than the rounding of a bfloat16 product.
   products = jnp.matmul(zimg, jnp.transpose(ztxt), precision='highest')
   return out['t'] * products + out.get('b', 0.0)
 
 
 def _unit_length(x: Embeddings) -> Embeddings:
-  # Not 0 / 0 where a fresh head gives zeros; so does the official code.
+  # The official epsilon; a fresh head gives zeros, which it keeps from 0 / 0.
   norm = jnp.linalg.norm(x, axis=1, keepdims=True)
   return x / (norm + 1e-8)

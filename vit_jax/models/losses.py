@@ -15,7 +15,7 @@ Targets = Labels | Float[Array, 'B K']
 def _shares(
   logits: Logits, labels: Targets, label_smoothing: float
 ) -> Float[Array, 'B K']:
-  """Returns targets [B, K] of classes, or of the shares of classes."""
+  """Returns the share of each class in the target of each image."""
   if labels.ndim == 1:
     labels = jax.nn.one_hot(labels, logits.shape[-1])
   return optax.smooth_labels(labels, label_smoothing)
@@ -24,7 +24,7 @@ def _shares(
 def softmax_cross_entropy(
   logits: Logits, labels: Targets, label_smoothing: float = 0.0
 ) -> Float[Array, ' B']:
-  """Cross-entropy of one class an image, or of shares of classes, in nats."""
+  """Cross-entropy in nats; `labels` are classes or shares of classes."""
   targets = _shares(logits, labels, label_smoothing)
   return optax.softmax_cross_entropy(logits, targets)
 
@@ -32,7 +32,7 @@ def softmax_cross_entropy(
 def sigmoid_cross_entropy(
   logits: Logits, labels: Targets, label_smoothing: float = 0.0
 ) -> Float[Array, ' B']:
-  """Sum over the classes of binary cross-entropies (Sec. B.1), in nats."""
+  """Sum of the binary cross-entropies of all classes (Sec. B.1), in nats."""
   targets = _shares(logits, labels, label_smoothing)
   return optax.sigmoid_binary_cross_entropy(logits, targets).sum(axis=-1)
 
@@ -48,14 +48,14 @@ def contrastive(
   loss: str = 'softmax',
   label_smoothing: float = 0.0,
 ) -> Float[Array, ' B']:
-  """How far each image is from finding its own text, and the other way round.
+  """Loss of each image i (row) and text j (column), which match if i = j.
 
   Args:
-    logits: of image i (row) with text j (column); they belong together if i = j.
-    loss: 'softmax': cross-entropy over all texts and over all images, their
-      mean (InfoNCE, arXiv:2111.07991, Sec. 3); 'sigmoid': binary
-      cross-entropies of all pairs, summed (arXiv:2303.15343, Eq. 1).
-    label_smoothing: part of the target that all pairs share.
+    logits: similarities.
+    loss: 'softmax' is the mean of the cross-entropies over all texts and over all
+      images (InfoNCE, arXiv:2111.07991, Sec. 3), 'sigmoid' the sum of the binary
+      cross-entropies of all pairs (arXiv:2303.15343, Eq. 1).
+    label_smoothing: share of the target that is spread over all pairs.
   """
   labels = jnp.arange(len(logits))
   to_text = LOSSES[loss](logits, labels, label_smoothing)

@@ -9,9 +9,7 @@ from jaxtyping import Array, ArrayLike, Float, Num
 
 from vit_jax.configs import models as model_configs
 from vit_jax.models import blocks
-from vit_jax.models.layers import Dense
-from vit_jax.models.layers import LayerNorm
-from vit_jax.models.layers import PatchEmbedding
+from vit_jax.models import layers
 
 Tokens = Float[Array, 'B L D']
 
@@ -25,9 +23,9 @@ class MlpBlock(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, 'B M N']) -> Float[Array, 'B M N']:
-    y = Dense(self.mlp_dim, dtype=self.dtype)(x)
+    y = layers.Dense(self.mlp_dim, dtype=self.dtype)(x)
     y = nn.gelu(y, approximate=not self.exact_gelu)
-    return Dense(x.shape[-1], dtype=self.dtype)(y)
+    return layers.Dense(x.shape[-1], dtype=self.dtype)(y)
 
 
 class MixerBlock(nn.Module):
@@ -43,22 +41,22 @@ class MixerBlock(nn.Module):
   def __call__(
     self, x: Tokens, stochastic_depth_rate: Any = None, *, deterministic: bool
   ) -> Tokens:
+    norm = functools.partial(
+      layers.LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
+    )
+    mlp = functools.partial(
+      MlpBlock, exact_gelu=self.exact_gelu, dtype=self.dtype
+    )
     drop_branch = functools.partial(
       blocks.drop_branch,
       self,
       rate=stochastic_depth_rate,
       deterministic=deterministic,
     )
-    layer_norm = functools.partial(
-      LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
-    )
-    mlp = functools.partial(
-      MlpBlock, exact_gelu=self.exact_gelu, dtype=self.dtype
-    )
-    y = layer_norm()(x).swapaxes(1, 2)
+    y = norm()(x).swapaxes(1, 2)
     y = mlp(self.tokens_mlp_dim, name='token_mixing')(y).swapaxes(1, 2)
     x = x + drop_branch(y)
-    y = mlp(self.channels_mlp_dim, name='channel_mixing')(layer_norm()(x))
+    y = mlp(self.channels_mlp_dim, name='channel_mixing')(norm()(x))
     return x + drop_branch(y)
 
 
@@ -75,13 +73,13 @@ class MlpMixer(nn.Module):
     hidden_dim: width D of the tokens.
     tokens_mlp_dim: hidden width of the MLP across tokens.
     channels_mlp_dim: hidden width of the MLP across channels.
-    stochastic_depth_rate: of the last block, as in `blocks.apply_blocks`.
+    stochastic_depth_rate: rate of the last block, see `blocks.apply_blocks`.
     layer_norm_epsilon: 1e-6 in the released models.
-    exact_gelu: whether not to use the tanh approximation.
-    remat: as in `blocks.apply_blocks`.
-    scan_layers: likewise `scan`.
-    head_bias_init: first value of the biases of the head.
-    dtype: of the computation; parameters and logits are float32 always.
+    exact_gelu: whether GELU is exact instead of the tanh approximation.
+    remat: '' or a name in `blocks.REMAT_POLICIES`.
+    scan_layers: whether the parameters of the blocks are stacked.
+    head_bias_init: initial value of the biases of the head.
+    dtype: of the computation; parameters and logits are always float32.
     model_name: for the reader only.
   """
 
@@ -105,23 +103,21 @@ class MlpMixer(nn.Module):
     self, inputs: Num[ArrayLike, 'B H W C'], *, train: bool
   ) -> Float[Array, 'B K']:
     """Returns float32 logits [B, num_classes] of images in [-1, 1]."""
-    x = PatchEmbedding(
-      self.hidden_dim,
-      tuple(self.patches['size']),
-      dtype=self.dtype,
-      name='stem',
-    )(self._pad(jnp.asarray(inputs)))
-
+    patch_size = tuple(self.patches['size'])
+    x = self._pad(jnp.asarray(inputs), patch_size)
+    x = layers.PatchEmbedding(
+      self.hidden_dim, patch_size, self.dtype, name='stem'
+    )(x)
     make_block = functools.partial(
       MixerBlock,
-      self.tokens_mlp_dim,
-      self.channels_mlp_dim,
+      tokens_mlp_dim=self.tokens_mlp_dim,
+      channels_mlp_dim=self.channels_mlp_dim,
       layer_norm_epsilon=self.layer_norm_epsilon,
       exact_gelu=self.exact_gelu,
       dtype=self.dtype,
     )
     x = blocks.apply_blocks(
-      lambda name: make_block(name=name),
+      make_block,
       'MixerBlock',
       x,
       depth=self.num_blocks,
@@ -130,24 +126,19 @@ class MlpMixer(nn.Module):
       remat=self.remat,
       scan=self.scan_layers,
     )
-    x = LayerNorm(epsilon=self.layer_norm_epsilon, name='pre_head_layer_norm')(
-      x
-    )
-    x = jnp.mean(x, axis=1)
+    norm = layers.LayerNorm(self.layer_norm_epsilon, name='pre_head_layer_norm')
+    x = jnp.mean(norm(x), axis=1)
     if self.num_classes:
-      x = nn.Dense(
-        self.num_classes,
-        kernel_init=nn.initializers.zeros,
-        bias_init=nn.initializers.constant(self.head_bias_init),
-        name='head',
-      )(x)
+      x = layers.head(self.num_classes, self.head_bias_init)(x)
     return x
 
-  def _pad(self, images: Num[Array, 'B H W C']) -> Num[Array, 'B h w C']:
-    """Makes the patches whole with zeros, half of them on each side."""
+  def _pad(
+    self, images: Num[Array, 'B H W C'], patch_size: tuple[int, int]
+  ) -> Num[Array, 'B h w C']:
+    """Completes the patches with zeros, half of them on each side."""
     missing = [
-      -n % size
-      for n, size in zip(images.shape[1:3], self.patches['size'], strict=True)
+      -images.shape[1] % patch_size[0],
+      -images.shape[2] % patch_size[1],
     ]
     around = [(n // 2, n - n // 2) for n in missing]
     return jnp.pad(images, ((0, 0), *around, (0, 0)))

@@ -1,7 +1,7 @@
 """ResNet with weight standardisation and group norm, the stem of hybrids.
 
-The ResNet of Big Transfer (arXiv:1912.11370), after activation; its feature map
-takes the place of the image's pixels (arXiv:2010.11929, Sec. 3.1, "Hybrid").
+The ResNet of Big Transfer (arXiv:1912.11370), but with post-activation. Its feature
+map replaces the pixels of the image (arXiv:2010.11929, Sec. 3.1, "Hybrid").
 """
 
 import functools
@@ -75,7 +75,7 @@ class ResidualUnit(nn.Module):
 
 
 class ResNetStage(nn.Module):
-  """`block_size` units, of which the first has the stride."""
+  """`block_size` units; the first one has the stride."""
 
   block_size: int
   nout: int
@@ -86,33 +86,26 @@ class ResNetStage(nn.Module):
   def __call__(self, x: Features) -> Features:
     for i in range(self.block_size):
       strides = self.first_stride if i == 0 else (1, 1)
-      unit = ResidualUnit(
-        self.nout, strides, dtype=self.dtype, name=f'unit{i + 1}'
-      )
-      x = unit(x)
+      x = ResidualUnit(self.nout, strides, self.dtype, name=f'unit{i + 1}')(x)
     return x
 
 
 def resnet(
   x: Num[Array, 'B H W C'], config: model_configs.ModelConfig, dtype: Any
 ) -> Features:
-  """Applies root and stages; their modules belong to the module that calls.
+  """Applies root and stages, as modules of the module that calls.
 
-  Args:
-    x: images.
-    config: `num_layers`, the units of each stage, of which there may be none,
-      and `width_factor`, by which the 64 channels of the root are multiplied.
-    dtype: of the computation.
+  `config.num_layers` has the units of each stage and may be empty;
+  `config.width_factor` multiplies the 64 channels of the root.
   """
   width = int(64 * config['width_factor'])
   x = StdConv(width, (7, 7), (2, 2), dtype=dtype, name='conv_root')(x)
   x = nn.relu(nn.GroupNorm(dtype=dtype, name='gn_root')(x))
-  # By keywords only, as converters to other formats take it.
+  # Converters to other formats need keyword arguments.
   x = nn.max_pool(x, window_shape=(3, 3), strides=(2, 2), padding='SAME')
   for i, block_size in enumerate(config['num_layers']):
     stride = (1, 1) if i == 0 else (2, 2)
-    stage = ResNetStage(
-      block_size, width * 2**i, stride, dtype=dtype, name=f'block{i + 1}'
-    )
-    x = stage(x)
+    x = ResNetStage(
+      block_size, width * 2**i, stride, dtype, name=f'block{i + 1}'
+    )(x)
   return x

@@ -1,5 +1,9 @@
 """Vision Transformer (arXiv:2010.11929), with the official parameter names.
 
+An image is cut into patches. Each becomes a token, a vector of width D (Eq. 1);
+equal blocks of attention and MLP change the tokens (Eq. 2, 3), and the head reads
+classes from the class token or from the mean of all (Eq. 4).
+
 Letters in shapes: B batch, L tokens, D width, F mlp, N heads, H W C image.
 """
 
@@ -14,11 +18,8 @@ from jaxtyping import Array, ArrayLike, Float, Num
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
 from vit_jax.models import blocks
+from vit_jax.models import layers
 from vit_jax.models import resnet as resnet_lib
-from vit_jax.models.layers import Dense
-from vit_jax.models.layers import LayerNorm
-from vit_jax.models.layers import MultiHeadDotProductAttention
-from vit_jax.models.layers import PatchEmbedding
 
 Tokens = Float[Array, 'B L D']
 
@@ -52,16 +53,19 @@ class MlpBlock(nn.Module):
 
   @nn.compact
   def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
-    h_BLF = Dense(self.mlp_dim, dtype=self.dtype, **_INIT)(x)
-    h_BLF = nn.gelu(h_BLF, approximate=not self.exact_gelu)
+    dense = functools.partial(layers.Dense, dtype=self.dtype, **_INIT)
+    h_BLF = nn.gelu(dense(self.mlp_dim)(x), approximate=not self.exact_gelu)
     # One Dropout module for each place: the name is part of its random stream.
     h_BLF = nn.Dropout(self.dropout_rate)(h_BLF, deterministic=deterministic)
-    y = Dense(x.shape[-1], dtype=self.dtype, **_INIT)(h_BLF)
+    y = dense(x.shape[-1])(h_BLF)
     return nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
 
 
 class Encoder1DBlock(nn.Module):
-  """Self-attention and MLP, each after LayerNorm, with residuals (Eq. 2, 3)."""
+  """Attention between tokens (Eq. 2), then an MLP on each (Eq. 3).
+
+  Each reads the tokens after a LayerNorm and adds its output to them.
+  """
 
   mlp_dim: int
   num_heads: int
@@ -80,42 +84,36 @@ class Encoder1DBlock(nn.Module):
     *,
     deterministic: bool,
   ) -> Tokens:
+    norm = functools.partial(
+      layers.LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
+    )
     drop_branch = functools.partial(
       blocks.drop_branch,
       self,
       rate=stochastic_depth_rate,
       deterministic=deterministic,
     )
-    layer_norm = functools.partial(
-      LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
-    )
-    y = layer_norm()(inputs)
-    y = MultiHeadDotProductAttention(
+    attention = layers.MultiHeadDotProductAttention(
       num_heads=self.num_heads,
       dropout_rate=self.attention_dropout_rate,
       kernel_init=_INIT['kernel_init'],
       implementation=self.attention,
       dtype=self.dtype,
-    )(y, deterministic=deterministic)
-    y = nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
-    x = inputs + drop_branch(y)
+    )
+    mlp = MlpBlock(self.mlp_dim, self.dropout_rate, self.exact_gelu, self.dtype)
 
-    y = layer_norm()(x)
-    y = MlpBlock(
-      mlp_dim=self.mlp_dim,
-      dropout_rate=self.dropout_rate,
-      exact_gelu=self.exact_gelu,
-      dtype=self.dtype,
-    )(y, deterministic=deterministic)
-    return x + drop_branch(y)
+    y = attention(norm()(inputs), deterministic=deterministic)
+    y = nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
+    x = inputs + drop_branch(y)  # Eq. 2
+    y = mlp(norm()(x), deterministic=deterministic)
+    return x + drop_branch(y)  # Eq. 3
 
 
 class Encoder(nn.Module):
   """Position embeddings, `num_layers` blocks and a last LayerNorm (Eq. 1-4).
 
-  Without `final_norm` the last LayerNorm is left out. `remat`, `scan_layers`
-  and `stochastic_depth_rate` are those of `blocks.apply_blocks`, `attention` is
-  the implementation of `layers.MultiHeadDotProductAttention`.
+  `remat`, `scan_layers` and `stochastic_depth_rate` are arguments of
+  `blocks.apply_blocks`, `attention` one of `layers.ATTENTION`.
   """
 
   num_layers: int
@@ -138,11 +136,10 @@ class Encoder(nn.Module):
     if self.add_position_embedding:
       x = AddPositionEmbs(name='posembed_input')(x)
       x = nn.Dropout(self.dropout_rate)(x, deterministic=not train)
-
     make_block = functools.partial(
       Encoder1DBlock,
-      self.mlp_dim,
-      self.num_heads,
+      mlp_dim=self.mlp_dim,
+      num_heads=self.num_heads,
       dropout_rate=self.dropout_rate,
       attention_dropout_rate=self.attention_dropout_rate,
       layer_norm_epsilon=self.layer_norm_epsilon,
@@ -151,7 +148,7 @@ class Encoder(nn.Module):
       dtype=self.dtype,
     )
     x = blocks.apply_blocks(
-      lambda name: make_block(name=name),
+      make_block,
       'encoderblock',
       x,
       depth=self.num_layers,
@@ -162,8 +159,8 @@ class Encoder(nn.Module):
     )
     if not self.final_norm:
       return x
-    return LayerNorm(
-      epsilon=self.layer_norm_epsilon, dtype=self.dtype, name='encoder_norm'
+    return layers.LayerNorm(
+      self.layer_norm_epsilon, self.dtype, name='encoder_norm'
     )(x)
 
 
@@ -176,16 +173,15 @@ class VisionTransformer(nn.Module):
       cells of the ResNet's feature map.
     transformer: mapping of arguments for `Encoder`; None leaves it out.
     hidden_size: width D of the tokens.
-    resnet: mapping of arguments for the stem, see `resnet.resnet`; None for a
-      Vision Transformer alone.
+    resnet: mapping of arguments for `resnet.resnet`, the stem of a hybrid.
     representation_size: width of a tanh layer before the head, as used in
       pre-training; None leaves it out.
     classifier: 'token' (class token), 'gap' (mean of the tokens), 'token_gap'
       (mean of all but the class token), 'unpooled' (all tokens) or
-      'token_unpooled' (all of them and the class token).
+      'token_unpooled' (all tokens and the class token).
     fc_norm: whether the last LayerNorm comes after the pooling, not before.
-    head_bias_init: first value of the biases of the head.
-    dtype: of the computation; parameters and logits are float32 always.
+    head_bias_init: initial value of the biases of the head.
+    dtype: of the computation; parameters and logits are always float32.
     model_name: for the reader only.
   """
 
@@ -220,25 +216,17 @@ class VisionTransformer(nn.Module):
     x = jnp.asarray(inputs)
     if self.resnet is not None:
       x = resnet_lib.resnet(x, self.resnet, self.dtype)
-    x = PatchEmbedding(
-      self.hidden_size,
-      tuple(self.patches['size']),
-      dtype=self.dtype,
-      name='embedding',
+    patch_size = tuple(self.patches['size'])
+    x = layers.PatchEmbedding(
+      self.hidden_size, patch_size, self.dtype, name='embedding'
     )(x)
     if self.transformer is not None:
       x = self._encode(x, train)
     x = self._pool(x.astype(jnp.float32))
-
     if self.representation_size is not None:
       x = nn.tanh(nn.Dense(self.representation_size, name='pre_logits')(x))
     if self.num_classes:
-      x = nn.Dense(
-        self.num_classes,
-        kernel_init=nn.initializers.zeros,
-        bias_init=nn.initializers.constant(self.head_bias_init),
-        name='head',
-      )(x)
+      x = layers.head(self.num_classes, self.head_bias_init)(x)
     return x
 
   def _encode(self, x: Tokens, train: bool) -> Float[Array, 'B T D']:
@@ -277,8 +265,8 @@ class VisionTransformer(nn.Module):
         f' without a transformer, which adds the class token.'
       )
     if 0 in what.grid(image_size):
-      height, width = what.patch_size
+      (height, width), patch = image_size, what.patch_size
       raise ValueError(
-        f'Images of {image_size[0]}x{image_size[1]} pixels hold no patch of'
-        f' {height}x{width}. Try larger images or smaller patches.'
+        f'Images of {height}x{width} pixels hold no patch of'
+        f' {patch[0]}x{patch[1]}. Try larger images or smaller patches.'
       )
