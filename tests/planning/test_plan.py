@@ -1,4 +1,4 @@
-"""What a step takes is known, and what fits is found, without the hardware."""
+"""Plans say what a step needs and what fits, without the hardware."""
 
 import re
 
@@ -9,23 +9,25 @@ import jax
 import pytest
 from run_files import tiny
 
-from vit_jax.commands import plan
+from vit_jax.commands import plan as command
 from vit_jax.configs import resolved
 from vit_jax.data import sources
 from vit_jax.models import layers
 from vit_jax.planning import compilation
 from vit_jax.planning import hlo
 from vit_jax.planning import memory_search
+from vit_jax.planning import plan
 from vit_jax.planning import tables
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 from vit_jax.training import out_of_memory as memory
+from vit_jax.training import tasks
 
 TINY = '--config=tests/run_files/tiny.py:cifar10'
 
 
-def test_the_plan_of_eight_devices():
+def test_plan_prints_memory_and_collectives_of_eight_devices():
   result = run(
     *('vit_jax', 'plan'),
     TINY,
@@ -62,7 +64,7 @@ def test_the_plan_of_eight_devices():
   )
 
 
-def test_mistakes_are_said_in_a_line(tmp_path):
+def test_plan_refuses_mistakes_in_one_line(tmp_path):
   result = run('vit_jax', 'plan', TINY, '--devices=8', '--config.batch=12')
   assert result.returncode == 1
   assert 'Traceback' not in result.stderr
@@ -74,27 +76,29 @@ def test_mistakes_are_said_in_a_line(tmp_path):
   with pytest.raises(
     errors.UserError, match=r'--mesh=rows:3 must be like data'
   ):
-    plan.parse_mesh('rows:3')
+    command.parse_mesh('rows:3')
   with pytest.raises(errors.UserError, match='whose product must be the 8'):
-    sharding.make_mesh(**plan.parse_mesh('data:3'), devices=jax.devices() * 8)
+    sharding.make_mesh(
+      **command.parse_mesh('data:3'), devices=jax.devices() * 8
+    )
   with pytest.raises(errors.UserError, match='whose product must be the 1 '):
     sharding.make_mesh(fsdp=0)
-  with pytest.raises(errors.UserError, match='not both'):
-    plan.devices('v5e:2x2', 2)
+  result = run('vit_jax', 'plan', TINY, '--devices=8', '--topology=v5e:2x2')
+  assert 'Give --topology or --devices, not both.' in result.stderr
   with pytest.raises(errors.UserError, match='pictures.*give num_classes=N'):
     sources.stand_in('pictures', 'train', data_dir=str(tmp_path))
 
 
-def test_meshes_in_words():
-  assert plan.parse_mesh('data:64, fsdp:4') == {
+def test_parse_mesh_fills_in_ones():
+  assert command.parse_mesh('data:64, fsdp:4') == {
     'data': 64,
     'fsdp': 4,
     'model': 1,
   }
-  assert plan.parse_mesh('fsdp:-1') == {'data': 1, 'fsdp': -1, 'model': 1}
+  assert command.parse_mesh('fsdp:-1') == {'data': 1, 'fsdp': -1, 'model': 1}
 
 
-def test_data_that_is_not_here():
+def test_open_data_stands_in_for_known_data_sets():
   config = resolved.with_defaults(tiny.get_config('imagenet2012'))
   data = compilation.open_data(config)
   batch = compilation.batch(config, sharding.make_mesh(), data)
@@ -108,7 +112,7 @@ def test_data_that_is_not_here():
   assert batch['label'].shape == (8,)
 
 
-def test_a_plan_downloads_nothing(monkeypatch, tmp_path):
+def test_model_of_weights_downloads_nothing(monkeypatch, tmp_path):
   def fail(*args):
     raise AssertionError(args)
 
@@ -126,13 +130,12 @@ def test_a_plan_downloads_nothing(monkeypatch, tmp_path):
       plan.model_of_weights(config)
 
 
-def test_towers_are_planned_without_captions(tmp_path):
+def test_compile_step_of_lit_needs_no_captions(tmp_path):
   config = tiny_lit(tmp_path)
   config.pretrained_dir = str(tmp_path)
   mesh = sharding.make_mesh()
-  program = compilation.compile_step(
-    config, mesh, compilation.open_data(config)
-  )
+  task = tasks.make(config, mesh, compilation.open_data(config))
+  program = compilation.compile_step(config, mesh, task)
   assert program.fits
   # The image tower is locked: it has no optimizer state.
   assert program.parameters / 2 < program.optimizer < 2 * program.parameters
@@ -161,7 +164,7 @@ def fake_search(limit, remat='', out_of_memory=10_000):
   return search, setting, compiled
 
 
-def test_the_largest_batch_and_the_fewest_parts():
+def test_search_finds_largest_batch_and_fewest_parts():
   search, _, compiled = fake_search(475)
   assert search.largest_batch(1, '') == memory_search.Setting(32 * 4, 1, '')
   assert search.largest_batch(2, '') == memory_search.Setting(32 * 8, 2, '')
@@ -175,13 +178,13 @@ def test_the_largest_batch_and_the_fewest_parts():
   assert search.largest_batch(1, '') is None
 
 
-def test_a_compiler_that_gives_up_without_saying_why():
+def test_search_without_peak_of_failed_compilation():
   search, _, compiled = fake_search(475, out_of_memory=475)
   assert search.fewest_parts(512, '') == memory_search.Setting(512, 4, '')
   assert len(compiled) <= 6
 
 
-def test_remat_is_tried_where_the_batch_does_not_fit():
+def test_search_tries_remat_if_the_batch_does_not_fit():
   search, setting, _ = fake_search(500)
   assert tables.search(search, setting).splitlines() == [
     'Largest batch that fits: batch 256, accum_steps 2, remat off; 450 bytes of'
@@ -236,7 +239,7 @@ ENTRY %main (p: f32[8]) -> f32[8] {
 """
 
 
-def test_collectives_are_counted_as_often_as_they_run():
+def test_collectives_count_each_repetition():
   assert hlo.collectives(HLO) == {
     'all-gather': hlo.Collective(12 + 1, 12 * 64 * 64 * 2 + 32 * 4),
     'all-reduce': hlo.Collective(1, 8 * 4 + 3),
@@ -245,14 +248,14 @@ def test_collectives_are_counted_as_often_as_they_run():
   }
 
 
-def test_models_are_traced_for_another_platform():
+def test_compiling_for_changes_activation_dtype():
   assert layers.activation_dtype('bfloat16') == 'float32'
   with layers.compiling_for('tpu'):
     assert layers.activation_dtype('bfloat16') == 'bfloat16'
   assert layers.activation_dtype('bfloat16') == 'float32'
 
 
-def test_running_out_of_memory_says_what_to_set():
+def test_advice_names_settings_that_need_less_memory():
   config = tiny.get_config('cifar10')
   error = jax.errors.JaxRuntimeError(
     'RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12.50GiB.\nmore'
@@ -271,7 +274,7 @@ def test_running_out_of_memory_says_what_to_set():
     raise other
 
 
-def test_what_takes_less_memory_on_many_devices():
+def test_smaller_names_settings_for_many_devices():
   config = tiny.get_config('cifar10')
   config.update({'batch': 96, 'accum_steps': 3, 'remat': 'full'})
   config.mesh.data = 4
@@ -284,20 +287,19 @@ def test_what_takes_less_memory_on_many_devices():
   ]
 
 
-def test_tpus_that_are_not_here():
+def test_plan_of_tpu_topology():
   pytest.importorskip('libtpu')
   result = run('vit_jax', 'plan', TINY, '--topology=v5e:2x2', '--search=false')
   assert result.returncode == 0, result.stderr
   assert 'on 4 x TPU v5 lite' in result.stdout
   assert ' of 15.75 GiB' in result.stdout
   assert '| all-reduce | ' in result.stdout
-  with pytest.raises(errors.UserError, match='--topology=v9:2x2 is not known'):
+  with pytest.raises(errors.UserError, match='topology v9:2x2 is not known'):
     plan.devices('v9:2x2', None)
   # Activations are in bfloat16, which they are not on the CPU that compiles.
   config = resolved.with_defaults(tiny.get_config('cifar10'))
   config.dtype = 'bfloat16'
   mesh = sharding.make_mesh(devices=plan.devices('v5e:2x2', None))
-  _, traced = compilation.trace_step(
-    config, mesh, compilation.open_data(config)
-  )
+  task = tasks.make(config, mesh, compilation.open_data(config))
+  _, traced = compilation.trace_step(config, mesh, task)
   assert re.search(r':bf16\[[\d,]*\] = tanh', str(traced.jaxpr))

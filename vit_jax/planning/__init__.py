@@ -1,8 +1,9 @@
 """Before a run: a step compiled for other hardware, what fits, what is missing.
 
-compilation    compiles a step for devices that are not here
+plan           the plan of a config on devices that are not here
+compilation    compiles a step without data and devices
 memory_search  looks for the batches that fit
-hlo            reads what devices send each other
-tables         the tables that `plan` prints
+hlo            reads the collective operations of a program
+tables         the tables of a plan
 readiness      checks of a machine, weights and data before a run
 """

@@ -1,4 +1,4 @@
-"""The training step of a config, compiled where neither data nor devices are."""
+"""Compiles the training step of a config without its data and devices."""
 
 import dataclasses
 import functools
@@ -20,26 +20,24 @@ from vit_jax.planning import hlo
 from vit_jax.runtime import sharding
 from vit_jax.training import out_of_memory as memory_lib
 from vit_jax.training import stages
-from vit_jax.training import state as state_lib
 from vit_jax.training import task as task_lib
-from vit_jax.training import tasks
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """What a compiled step takes. Bytes are those of one device.
+  """What a compiled step needs.
 
   Attributes:
-    parameters: of the parameters.
-    optimizer: of its state.
-    temporaries: activations, gradients and the like, at most at a time; 0 if
-      the compiler gave up.
-    peak: all that is held at most at a time; if the compiler gave up, what it
-      says it needs, or None.
-    fits: False if the compiler gave up for want of memory.
-    flops: of the matrix products of one step on all devices; what is computed
-      again (remat) counts again.
-    collectives: of one step of one device, by kind.
+    parameters: bytes of the parameters on one device.
+    optimizer: bytes of the optimizer state on one device.
+    temporaries: peak bytes of activations, gradients and the like on one device;
+      0 if the compiler gave up.
+    peak: peak bytes of everything on one device; if the compiler gave up, what it
+      asked for, or None.
+    fits: False if the compiler ran out of memory.
+    flops: FLOPs of the matrix products of one step on all devices, including those
+      that `remat` repeats.
+    collectives: operations of one step of one device, by kind.
   """
 
   parameters: int
@@ -54,14 +52,10 @@ class Program:
 def open_data(
   config: ml_collections.ConfigDict, num_classes: int | None = None
 ) -> batching.Data:
-  """Returns the data set of a config as far as a step depends on it.
+  """Returns a stand-in for the data set of a config, enough to trace a step.
 
-  Args:
-    config: settings.
-    num_classes: None: as `sources.stand_in` finds it.
-
-  Raises:
-    errors.UserError: if the data set is neither known nor here.
+  Without `num_classes`, `sources.stand_in` finds it. Raises `errors.UserError` if
+  the data set is neither known nor here.
   """
 
   def decoded(split, train):
@@ -108,37 +102,32 @@ def batch(
 def trace_step(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
-  data: batching.Data,
+  task: task_lib.Task,
 ) -> tuple[stages.Stage, jax.stages.Traced]:
-  """Returns the largest stage of a config, and its step traced for the mesh."""
+  """Returns the largest stage of a task, and its step traced for the mesh."""
   key = jax.eval_shape(lambda: jax.random.key(0))
   key = jax.ShapeDtypeStruct(
     key.shape, key.dtype, sharding=sharding.replicated(mesh)
   )
   with layers.compiling_for(mesh.devices.flat[0].platform):
-    stage = _largest(tasks.make(config, mesh, data))
+    stage = largest_stage(task)
     step = stages.jit_step(stage, mesh)
-    return stage, step.trace(stage.like, batch(config, mesh, data), key)
+    return stage, step.trace(stage.like, batch(config, mesh, task.data), key)
 
 
 def compile_step(
   config: ml_collections.ConfigDict,
   mesh: jax.sharding.Mesh,
-  data: batching.Data,
+  task: task_lib.Task,
 ) -> Program:
   """Compiles the training step for the devices of a mesh.
-
-  Args:
-    config: settings, none open.
-    mesh: of devices that need not be here.
-    data: of `open_data`.
 
   Raises:
     errors.UserError: if the batch cannot be split over the mesh.
   """
   for size in (config.batch // config.accum_steps, config.batch_eval):
     sharding.data_shard(mesh, size)
-  stage, traced = trace_step(config, mesh, data)
+  stage, traced = trace_step(config, mesh, task)
   known = {
     'parameters': device_bytes(stage.like.params),
     'optimizer': device_bytes(stage.like.opt_state),
@@ -149,7 +138,9 @@ def compile_step(
   except jax.errors.JaxRuntimeError as e:
     if not memory_lib.is_out_of_memory(e):
       raise
-    return Program(**known, **_needed(str(e)))
+    return Program(
+      **known, temporaries=0, peak=_needed(e), fits=False, collectives={}
+    )
   memory = compiled.memory_analysis()
   return Program(
     **known,
@@ -165,35 +156,21 @@ def compile_step(
   )
 
 
-def _needed(message: str) -> dict[str, Any]:
-  """Returns what the message of a compiler that gave up says."""
-  match = re.search(r'(?:Used |required .*?\()([\d.]+)([KMGT])', message)
-  peak = None
-  if match:
-    peak = int(float(match[1]) * 2 ** (10 * (1 + 'KMGT'.index(match[2]))))
-  return {'temporaries': 0, 'peak': peak, 'fits': False, 'collectives': {}}
+def _needed(error: Exception) -> int | None:
+  """Returns the bytes that a compiler that gave up asked for, if it says so."""
+  match = re.search(r'(?:Used |required .*?\()([\d.]+)([KMGT])', str(error))
+  if not match:
+    return None
+  return int(float(match[1]) * 2 ** (10 * (1 + 'KMGT'.index(match[2]))))
 
 
-def state(
-  config: ml_collections.ConfigDict,
-  mesh: jax.sharding.Mesh,
-  data: batching.Data,
-) -> state_lib.TrainState:
-  """Returns shapes, dtypes and shardings of the state that a config trains."""
-  return _largest(tasks.make(config, mesh, data)).like
-
-
-def _largest(task: task_lib.Task) -> stages.Stage:
+def largest_stage(task: task_lib.Task) -> stages.Stage:
   """Returns the stage that trains the most parameters."""
   return max(task.stages, key=lambda stage: device_bytes(stage.like))
 
 
 def device_bytes(tree: Any) -> int:
-  """Returns the bytes of arrays on one device.
-
-  Args:
-    tree: of `jax.ShapeDtypeStruct` with shardings.
-  """
+  """Returns the bytes on one device of `jax.ShapeDtypeStruct`s with shardings."""
   return sum(
     x.dtype.itemsize * math.prod(x.sharding.shard_shape(x.shape))
     for x in jax.tree.leaves(tree)

@@ -1,4 +1,4 @@
-"""What devices tell each other in a compiled program, from its HLO text."""
+"""Collective operations of a compiled program, read from its HLO text."""
 
 from collections.abc import Iterator
 import dataclasses
@@ -28,15 +28,15 @@ _CONDITION = re.compile(r'condition=%?([\w.-]+)')
 _LIMIT = re.compile(r' s32\[\]\S* constant\((\d+)\)')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
-# TPU programs have no such operation: it is a fusion of this name.
+# TPU programs have no reduce-scatter, but a fusion of this name.
 _FUSED_REDUCE_SCATTER = 'all-reduce-scatter'
 
 
 @dataclasses.dataclass
 class Collective:
-  """One kind: how often a step does it, and the whole arrays' bytes in all.
+  """How often a step runs one kind, and the bytes of the arrays in all.
 
-  The whole array is what is gathered, reduced or scattered, not a part of it.
+  Arrays count as a whole, not as the part that is gathered, reduced or scattered.
   """
 
   count: int = 0
@@ -46,11 +46,8 @@ class Collective:
 def collectives(text: str) -> dict[str, Collective]:
   """Returns the collective operations of a program, by kind.
 
-  Those of a loop count as often as it runs; a loop whose length the compiler
-  does not know counts once.
-
-  Args:
-    text: of `jax.stages.Compiled.as_text()`.
+  Operations in a loop count as often as it runs, or once if the compiler does not
+  know its length. `text` comes from `jax.stages.Compiled.as_text()`.
   """
   computations, entry = _computations(text)
   found: dict[str, Collective] = {}
@@ -103,13 +100,13 @@ def _called(definition: str) -> Iterator[str]:
 
 
 def _trips(definition: str, computations: dict[str, list[str]]) -> int:
-  """Returns how often what an instruction calls is run."""
+  """Returns how often an instruction runs what it calls."""
   condition = _CONDITION.search(definition)
   if not condition:
     return 1
   if match := _TRIPS.search(definition):
     return int(match[1])
-  # TPU programs do not say, but count up from 0 to a constant.
+  # TPU programs do not say it, but count up from 0 to a constant.
   limits = _LIMIT.findall('\n'.join(computations[condition[1]]))
   return int(limits[0]) if len(limits) == 1 else 1
 

@@ -1,7 +1,7 @@
-"""Which batches fit into memory, found by few compilations.
+"""Finds the batches that fit into memory, by few compilations.
 
-Memory is near linear in the images a device has at a time, so that a line
-through what is known points to the answer, which is then compiled.
+Memory grows nearly linearly with the images that a device has at a time: a line
+through known points predicts the answer, which is then compiled.
 """
 
 import bisect
@@ -14,13 +14,13 @@ from vit_jax.planning import compilation
 
 _MAX_COMPILATIONS = 5  # For one answer.
 
-# Images a device; more than a few only by eights, which registers hold.
+# Images per device: beyond 7 only multiples of 8, the rows of a register.
 _SIZES = (1, 2, 3, 4, 5, 6, 7, *range(8, 8193, 8))
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-  """What is looked for; `batch` is of all devices."""
+  """Settings that change memory; `batch` is over all devices."""
 
   batch: int
   accum_steps: int
@@ -34,7 +34,7 @@ class Setting:
 
 
 class Search:
-  """Compiles settings, each once, and tells which fit."""
+  """Compiles settings, each once, and knows which fit."""
 
   def __init__(
     self,
@@ -43,13 +43,13 @@ class Search:
     parts: int,
     programs: Mapping[Setting, compilation.Program],
   ):
-    """Nothing is compiled yet.
+    """Compiles nothing yet.
 
     Args:
-      compile_setting: does it.
-      limit: bytes a device may hold.
-      parts: devices that the batch is split over.
-      programs: what is compiled already, one at least.
+      compile_setting: compiles a setting.
+      limit: bytes that a device may hold.
+      parts: number of devices that the batch is split over.
+      programs: at least one setting that is compiled already.
     """
     self._compile = compile_setting
     self._parts = parts
@@ -57,34 +57,27 @@ class Search:
     self.programs = dict(programs)
 
   def fits(self, setting: Setting) -> bool:
-    """Whether it does; compiles it unless that was done."""
+    """Whether a setting fits; compiles it if necessary."""
     if setting not in self.programs:
       self.programs[setting] = self._compile(setting)
     program = self.programs[setting]
-    return program.fits and program.peak <= self.limit
+    # Whatever fits has a peak.
+    return program.fits and (program.peak or 0) <= self.limit
 
   def largest_batch(self, accum_steps: int, remat: str) -> Setting | None:
     """Returns the largest batch that fits, None if there is none."""
-    return self._last_that_fits(
-      [
-        Setting(n * self._parts * accum_steps, accum_steps, remat)
-        for n in _SIZES
-      ]
-    )
+    step = self._parts * accum_steps
+    settings = [Setting(n * step, accum_steps, remat) for n in _SIZES]
+    return self._last_that_fits(settings)
 
   def fewest_parts(self, batch: int, remat: str) -> Setting | None:
     """Returns the smallest `accum_steps` of a batch, None if there is none."""
     most = batch // self._parts
-    return self._last_that_fits(
-      [
-        Setting(batch, accum_steps, remat)
-        for accum_steps in range(most, 0, -1)
-        if most % accum_steps == 0
-      ]
-    )
+    divisors = [n for n in range(most, 0, -1) if most % n == 0]
+    return self._last_that_fits([Setting(batch, n, remat) for n in divisors])
 
   def _last_that_fits(self, settings: Sequence[Setting]) -> Setting | None:
-    """Returns the last one, of settings in the order of their images."""
+    """Returns the last setting that fits; they are sorted by their memory."""
     low, high = self._known_bounds(settings)
     for _ in range(_MAX_COMPILATIONS):
       guess = self._guess(settings)
@@ -100,7 +93,7 @@ class Search:
     return settings[low] if low >= 0 and self.fits(settings[low]) else None
 
   def _known_bounds(self, settings: Sequence[Setting]) -> tuple[int, int]:
-    """Returns indices: the last that fits, -1 for none, the first that not."""
+    """Returns indices of the last that fits, or -1, and the first that does not."""
     sizes = [self._size(s) for s in settings]
     low, high = -1, len(settings)
     for known in self.programs:
@@ -113,7 +106,7 @@ class Search:
     return low, high
 
   def _guess(self, settings: Sequence[Setting]) -> int | None:
-    """Returns the index of the last one that fits by the line; -1 for none."""
+    """Returns the index of the last that fits by the line, -1 if none does."""
     line = self._line(settings[0].remat)
     if line is None:
       return None
@@ -125,24 +118,24 @@ class Search:
     programs = {
       s: p for s, p in self.programs.items() if s.remat == remat and p.peak
     }
-    # A compiler that gave up has tried to do with less.
+    # A compiler that gave up had tried to use less.
     known = {s: p for s, p in programs.items() if p.fits} or programs
     if not known:
       return None
     points = {self._size(s): p.peak - self._sums(s) for s, p in known.items()}
     program = next(iter(known.values()))
-    # The state and its gradient: what a batch of no images takes.
+    # The state and its gradient, without any image.
     points.setdefault(0, 2 * program.parameters + program.optimizer)
     return np.polyfit(*zip(*sorted(points.items())[-2:], strict=True), 1)
 
   def _kind(self, setting: Setting) -> tuple[str, bool]:
-    """Returns what must be equal for memory to grow with the images alone."""
+    """Returns what must be equal if memory is to depend on the images alone."""
     return setting.remat, setting.accum_steps > 1
 
   def _size(self, setting: Setting) -> int:
     return setting.batch // (setting.accum_steps * self._parts)
 
   def _sums(self, setting: Setting) -> int:
-    """Returns the bytes of the sums of gradients that accumulation has."""
+    """Returns the bytes of the gradients that accumulation sums up."""
     program = next(iter(self.programs.values()))
     return program.parameters if setting.accum_steps > 1 else 0

@@ -1,4 +1,4 @@
-"""What `plan` prints, as Markdown."""
+"""The parts of a plan, as Markdown."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -17,7 +17,7 @@ _MAX_ROWS = 8
 
 
 def memory(program: compilation.Program, limit: int | None) -> str:
-  """Returns a table of what a device holds."""
+  """Returns a table of the memory of a device; `limit` is in bytes."""
   of = f' of {_size(limit)}' if limit else ''
   rows = [
     ('parameters', _size(program.parameters)),
@@ -26,7 +26,7 @@ def memory(program: compilation.Program, limit: int | None) -> str:
   if program.fits:
     rows += [
       ('activations, gradients', _size(program.temporaries)),
-      ('in all, at most', _size(program.peak) + of),
+      ('in all, at most', _size(program.peak or 0) + of),
     ]
   else:
     needs = f'at least {_size(program.peak)}' if program.peak else 'too much'
@@ -35,12 +35,7 @@ def memory(program: compilation.Program, limit: int | None) -> str:
 
 
 def state(like: state_lib.TrainState, mesh: jax.sharding.Mesh) -> str:
-  """Returns a table of the state that a device holds, by `mesh.fsdp`.
-
-  Args:
-    like: shapes and dtypes.
-    mesh: its devices along `data` and `fsdp` are split in other ways.
-  """
+  """Returns a table of the state on a device, for each possible `mesh.fsdp`."""
   count, rows = sharding.parts(mesh), []
   fsdp = [n for n in range(1, count + 1) if count % n == 0]
   for n in sorted({*fsdp[:_MAX_ROWS], mesh.shape['fsdp']}):
@@ -65,14 +60,14 @@ def work(
   batch: int,
   peak: float | None,
 ) -> str:
-  """Returns the FLOPs of a step.
+  """Returns a sentence on the FLOPs of a step.
 
   Args:
-    program: of all devices.
-    num_devices: how many.
-    image_flops: of a training step of one image, nothing computed again.
-    batch: images a step.
-    peak: FLOP/s of a device, None where unknown.
+    program: the compiled step.
+    num_devices: number of devices.
+    image_flops: FLOPs of training on one image, without `remat`.
+    batch: images per step.
+    peak: FLOP/s of a device; None if unknown.
   """
   text = (
     f'{program.flops / 1e12:.4g} TFLOP a step in matrix products,'
@@ -89,7 +84,7 @@ def work(
 
 
 def collectives(program: compilation.Program) -> str:
-  """Returns a table of what devices tell each other in a step."""
+  """Returns a table of the collective operations of a step."""
   rows = [
     (kind, str(c.count), _size(c.bytes))
     for kind, c in program.collectives.items()
@@ -106,10 +101,7 @@ def search(
 ) -> str:
   """Returns the settings that fit, one line each; compiles to find them.
 
-  Args:
-    found: what compiles.
-    setting: of the config.
-    contrastive: whether neither `accum_steps` nor `remat` can be changed.
+  Contrastive training can change neither `accum_steps` nor `remat`.
   """
   largest = found.largest_batch(setting.accum_steps, setting.remat)
   if contrastive:
@@ -125,8 +117,8 @@ def search(
     answers = {'Fewest accum_steps': fewest}
   if not any(answers.values()):
     return (
-      'Nothing fits, not one image a device at a time. Try a larger mesh.fsdp'
-      ' (see above), more or larger devices, or optim_dtype=bfloat16.'
+      'Nothing fits, not even one image per device. Try a larger mesh.fsdp (see'
+      ' above), more or larger devices, or optim_dtype=bfloat16.'
     )
   return '\n'.join(_found(name, s, found) for name, s in answers.items())
 
@@ -136,7 +128,7 @@ def _found(
 ) -> str:
   if setting is None:
     return f'{name} that fits: none.'
-  peak = _size(found.programs[setting].peak)
+  peak = _size(found.programs[setting].peak or 0)
   return f'{name} that fits: {setting}; {peak} of {_size(found.limit)}.'
 
 

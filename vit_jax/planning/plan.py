@@ -1,0 +1,145 @@
+"""What the training step of a config needs on other hardware, as text."""
+
+from collections.abc import Callable, Sequence
+import os
+import re
+import time
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+import ml_collections
+
+from vit_jax import checkpoint
+from vit_jax.configs import models as model_configs
+from vit_jax.configs import registry
+from vit_jax.configs import spec
+from vit_jax.models import flops
+from vit_jax.planning import compilation
+from vit_jax.planning import memory_search
+from vit_jax.planning import tables
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.runtime import storage
+from vit_jax.training import resolve
+from vit_jax.training import tasks
+
+
+def devices(
+  topology: str | None, num_devices: int | None
+) -> Sequence[jax.Device]:
+  """Returns devices to compile for; starts JAX for nothing else.
+
+  Args:
+    topology: TPUs that need not be here, such as 'v5e:16x16'.
+    num_devices: number of virtual CPU devices; None for the devices here.
+
+  Raises:
+    errors.UserError: if there is no such topology, or libtpu is not installed.
+  """
+  if topology or num_devices:
+    jax.config.update('jax_platforms', 'cpu')
+  if num_devices:
+    jax.config.update('jax_num_cpu_devices', num_devices)
+  if not topology:
+    return jax.devices()
+  # Keeps libtpu from looking for a TPU.
+  os.environ['TPU_SKIP_MDS_QUERY'] = '1'
+  os.environ['TPU_WORKER_HOSTNAMES'] = 'localhost'
+  # A host has four chips; a single chip needs other bounds.
+  is_one_chip = set(re.split('[:x]', topology)[1:]) == {'1'}
+  options = {'chips_per_host_bounds': (1, 1, 1)} if is_one_chip else {}
+  try:
+    return topologies.get_topology_desc(
+      platform='tpu', topology_name=topology, **options
+    ).devices
+  except (RuntimeError, ValueError) as e:
+    if 'not installed' in str(e):
+      raise errors.UserError(
+        "A topology needs libtpu: pip install 'vit_jax[plan]'."
+      ) from e
+    reason = errors.first_line(e)
+    raise errors.UserError(
+      f'The topology {topology} is not known: {reason}. Try v5e:16x16, v5p:8x8x8'
+      f' or v6e:4x4.'
+    ) from e
+
+
+def model_of_weights(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns what pretrained weights say about the model, without a download.
+
+  Raises:
+    errors.UserError: if the weights are not here and their model is not known.
+  """
+  name = config.pretrained
+  paths = [name, f'{config.pretrained_dir}/{name}.npz']
+  paths.append(f'{config.pretrained_dir}/{name}')
+  for path in paths:
+    if not storage.is_address(path) and storage.local_path(path).exists():
+      return resolve.what_weights_say(checkpoint.read(path))
+  if entry := registry.entries().get(name):
+    return {'model': model_configs.get_model_config(entry.model).to_dict()}
+  raise errors.UserError(
+    f'config.model is None, and the weights that say which model it is,'
+    f' {name}, are not here: a plan downloads nothing. Set config.model, or'
+    f' fetch them and give their path as --config.pretrained.'
+  )
+
+
+def plan(
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  *,
+  num_classes: int | None = None,
+  limit: int | None = None,
+  search: bool = True,
+  say: Callable[[str], None] = print,
+) -> str:
+  """Returns what the step of a config takes on each device of a mesh.
+
+  Args:
+    config: settings, with nothing left open.
+    mesh: devices that need not be here.
+    num_classes: number of classes of a data set that is not here.
+    limit: bytes that a device may hold; None, if unknown, searches for nothing.
+    search: whether to look for settings that fit.
+    say: takes a line about progress.
+
+  Raises:
+    errors.UserError: if the batch cannot be split, or the data is not known.
+  """
+  data = compilation.open_data(config, num_classes)
+  task = tasks.make(config, mesh, data)
+
+  def compile_setting(setting: memory_search.Setting) -> compilation.Program:
+    changed, changed_task = config, task
+    if setting != first:
+      changed = ml_collections.ConfigDict(config)
+      changed.update(vars(setting))
+      changed_task = tasks.make(changed, mesh, data)
+    say(f'Compiling {setting} ...')
+    start = time.perf_counter()
+    program = compilation.compile_step(changed, mesh, changed_task)
+    say(f'... {time.perf_counter() - start:.0f} s.')
+    return program
+
+  first = memory_search.Setting(config.batch, config.accum_steps, config.remat)
+  program = compile_setting(first)
+  device = mesh.devices.flat[0]
+  image_flops = flops.train_flops(task.model, data.image_shape)
+  parts = [
+    f'{config.model.model_name}, {config.dtype}, {first}, on {mesh.size} x'
+    f' {device.device_kind}, mesh {dict(mesh.shape)}',
+    tables.memory(program, limit),
+    tables.state(compilation.largest_stage(task).like, mesh),
+    tables.work(
+      program, mesh.size, image_flops, config.batch, flops.peak_flops(device)
+    ),
+    tables.collectives(program),
+  ]
+  if limit and search:
+    found = memory_search.Search(
+      compile_setting, limit, sharding.parts(mesh), {first: program}
+    )
+    parts.append(tables.search(found, first, spec.has_texts(config.model)))
+  return '\n\n'.join(filter(None, parts))
