@@ -33,7 +33,7 @@ from vit_jax.data import sources
 from vit_jax.runtime import errors
 from vit_jax.training import evaluate
 from vit_jax.weights import artifact
-from vit_jax.weights import conversion
+from vit_jax.weights import formats
 from vit_jax.weights import record
 
 Row = dict[str, str]
@@ -357,7 +357,7 @@ def _check_converted(row, artifact, want, source, root) -> None:
   for to in ('huggingface', 'timm'):
     path = root / to
     try:
-      conversion.convert(checkpoint.read(artifact), str(path), to)
+      formats.convert(checkpoint.read(artifact), str(path), to)
     except errors.UserError:
       can = {'huggingface': ('token',), 'timm': ('token', 'gap')}
       has_pre_logits = row['family'] == 'token' and row['start'] != 'pretrained'

@@ -28,7 +28,7 @@ from vit_jax.reporting import contact_sheet
 from vit_jax.reporting import plot
 from vit_jax.reporting import report
 from vit_jax.runtime import exits
-from vit_jax.weights import conversion
+from vit_jax.weights import formats
 
 CLASSES = sorted(
   ['$5_$10', '100 % \\<b>&"x",y', 'two\nlines', 'שלום 🐶', '"a_b^{c']
@@ -141,7 +141,7 @@ def test_features_have_the_names(workdir, tmp_path):
 @pytest.mark.parametrize('to', ['huggingface', 'timm'])
 def test_converted_weights_have_the_names(to, workdir, tmp_path):
   out = tmp_path / '$out_$'
-  conversion.convert(checkpoint.read(workdir / 'artifact'), str(out), to)
+  formats.convert(checkpoint.read(workdir / 'artifact'), str(out), to)
   assert checkpoint.read(out).class_names == CLASSES
 
 

@@ -30,26 +30,23 @@ def __getattr__(name: str) -> Any:
 
 
 def load(path: os.PathLike | str) -> Params:
-  """Loads the parameters of a checkpoint of any format, see `read`.
-
-  Returns:
-    A nested dict of NumPy arrays with the names of today's official code.
-  """
+  """Loads a checkpoint of any format, see `read`, with today's official names."""
   return dict(read(path).params)
 
 
 def read(path: os.PathLike | str) -> weights_lib.Weights:
-  """Reads a checkpoint, and what is needed to run it, of any format.
+  """Reads a checkpoint of any format and all that is needed to run it.
 
   Args:
-    path: a file, a folder, a URL or a released name: an official `.npz` (of
-      the release, of Linen, of big_vision), a `.safetensors` of Hugging Face's
-      transformers or of timm or the folder that has it, an artifact of a run,
-      or its workdir, whose newest checkpoint is read.
+    path: a file, a folder, a URL, a repository `hf://ORGANISATION/NAME` of the
+      Hugging Face hub or a released name. Formats are official `.npz` (of the
+      release, of Linen, of big_vision), `.safetensors` of transformers or timm
+      or their folder, and an artifact or workdir of a run, whose newest
+      checkpoint is read.
 
   Raises:
-    errors.UserError: if it is absent, cut, or something else; the message
-      says what it is.
+    errors.UserError: if it is missing, cut, or something else; the message says
+      which.
   """
   return formats.read(released.find(str(path)))
 
@@ -62,27 +59,11 @@ def load_pretrained(
   grid: tuple[int, int] | None = None,
   pretrained_grid: tuple[int, int] | None = None,
 ) -> Params:
-  """Loads a checkpoint and adapts it for fine-tuning, see `adapt`.
-
-  Args:
-    pretrained_path: see `read`.
-    init_params: see `adapt`.
-    model_config: as in `configs.models`.
-    grid: (rows, columns) of patches wanted; None if it is square.
-    pretrained_grid: the same of the checkpoint, where it does not tell.
-
-  Returns:
-    Parameters with the names and shapes of `init_params`.
-
-  Raises:
-    errors.UserError: if the file is no checkpoint or of another variant.
-  """
-  weights = read(pretrained_path)
+  """Loads a checkpoint, see `read`, and adapts it, see `adapt`."""
   return adapt(
-    weights,
+    read(pretrained_path),
     init_params,
     model_config,
-    path=str(pretrained_path),
     grid=grid,
     pretrained_grid=pretrained_grid,
   )

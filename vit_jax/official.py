@@ -21,7 +21,7 @@ _REPLACED = {
     'get_pp': 'vit_jax.zero_shot.load',
     'get_tokenizer': 'vit_jax.data.text.get_tokenizer',
     'load_variables': 'vit_jax.checkpoint.load',
-    'vocab_path': 'vit_jax.weights.lit.find_vocabulary',
+    'vocab_path': 'vit_jax.weights.released.find_vocabulary',
   },
   'config': {
     'model_or_filename': 'config.pretrained',

@@ -65,7 +65,7 @@ def read(
 ) -> weights_lib.Weights:
   """Returns weights of any format for images of a size, see `load`."""
   weights = checkpoint.read(path)
-  return checkpoint.at_size(weights, size, path=str(path)) if size else weights
+  return checkpoint.at_size(weights, size) if size else weights
 
 
 class Predictor:
@@ -124,7 +124,7 @@ class Predictor:
   @property
   def grid(self) -> tuple[int, int]:
     """(rows, columns) of patches of an image."""
-    return weights_lib.grid(self.weights)
+    return self.weights.grid()
 
   def predict(self, images: Any, *, top_k: int = 5) -> list[Prediction]:
     """Returns, for each image, its most probable classes, the best first.

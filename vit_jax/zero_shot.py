@@ -18,7 +18,6 @@ from vit_jax.data import preprocessing
 from vit_jax.data import text
 from vit_jax.data import transforms
 from vit_jax.runtime import errors
-from vit_jax.weights import lit
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import released
 
@@ -53,23 +52,25 @@ def load(
         f' vit-jax predict.'
       )
     return weights
-  name = lit.full_name(config_name or pathlib.PurePath(model).stem)
+  name = released.lit_name(config_name or pathlib.PurePath(model).stem)
   if name is None:
     raise errors.UserError(
       f'{model} is no artifact folder and no released LiT model. Of an .npz file'
       f' say which model it is: --config_name=lit_b16b.'
     )
   config = model_configs.get_model_config(name).to_dict()
-  vocabulary = lit.find_vocabulary(config, vocabulary, pretrained_dir)
-  path = released.find(lit.full_name(model) or model, pretrained_dir)
+  vocabulary = released.find_vocabulary(config, vocabulary, pretrained_dir)
+  path = released.find(released.lit_name(model) or model, pretrained_dir)
   size = config['pp']['size']
   weights = weights_lib.Weights(
     params=checkpoint.load(path),
     model=config,
     preprocessing=preprocessing.Preprocessing(size=(size, size)),
     vocabulary=vocabulary,
+    source=str(path),
   )
-  weights_lib.check(weights, str(path))
+  with weights_lib.naming(path):
+    weights_lib.check(weights)
   return weights
 
 

@@ -23,7 +23,7 @@ from vit_jax.data import batching
 from vit_jax.models import flops
 from vit_jax.runtime import errors
 from vit_jax.training import evaluate
-from vit_jax.weights import conversion
+from vit_jax.weights import formats
 
 CONFIG = golden_json('index.json')['vit_token']['config']
 
@@ -152,7 +152,7 @@ def test_a_mixer_at_another_resolution(image_folder, tmp_path):
   config.pp.crop = (16, 64)  # As many patches, in another grid.
   fine_tune(config, tmp_path / 'b')
   config.pp.crop = 48
-  with pytest.raises(errors.UserError, match=r'mixes 16 patches .* have 36'):
+  with pytest.raises(errors.UserError, match=r'mixes 16 patches, .* have 36'):
     fine_tune(config, tmp_path / 'c')
 
 
@@ -192,15 +192,15 @@ def test_an_adapted_kernel_gives_what_it_gave():
   rgb = response(kernel, np.repeat(pixels, 3, axis=2))
   for channels in ('sum', 'repeat'):
     for count in (1, 6) if channels == 'sum' else (6, 9):
-      new = checkpoint.adapt_kernel(kernel, (8, 8, count, 5), 'x', channels)
+      new = checkpoint.adapt_kernel(kernel, (8, 8, count, 5), channels)
       got = response(new, np.repeat(pixels, count, axis=2))
       np.testing.assert_allclose(got, rgb, atol=1e-9)
-  repeated = checkpoint.adapt_kernel(kernel, (8, 8, 4, 5), 'x', 'repeat')
+  repeated = checkpoint.adapt_kernel(kernel, (8, 8, 4, 5), 'repeat')
   np.testing.assert_allclose(repeated[:, :, 3], kernel[:, :, 0] * 3 / 4)
 
   even = np.ones((8, 8, 3, 5))
   for size in ((16, 16), (4, 8)):
-    new = checkpoint.adapt_kernel(even, (*size, 3, 5), 'x', patches=True)
+    new = checkpoint.adapt_kernel(even, (*size, 3, 5), patches=True)
     np.testing.assert_allclose(response(new, np.ones((*size, 3))), 8 * 8 * 3)
 
 
@@ -266,7 +266,7 @@ def test_weights_by_path_start_at_their_own_size(
 def test_other_sizes_are_logged_with_their_cost(caplog):
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
   with caplog.at_level(logging.INFO, logger='absl'):
-    larger = checkpoint.at_size(weights, (64, 96), path='x')
+    larger = checkpoint.at_size(weights, (64, 96))
   cost = flops.forward_flops(
     larger.module().clone(num_classes=None), (64, 96, 3)
   )
@@ -278,10 +278,10 @@ def test_other_sizes_are_logged_with_their_cost(caplog):
   )
   params['head'] = larger.params['head']
   with caplog.at_level(logging.INFO, logger='absl'):
-    checkpoint.adapt(weights, params, weights.model, path='x', grid=(8, 12))
+    checkpoint.adapt(weights, params, weights.model, grid=(8, 12))
     assert words in caplog.text
     caplog.clear()
-    checkpoint.at_size(weights, (32, 32), path='x')
+    checkpoint.at_size(weights, (32, 32))
     assert 'Position embeddings' not in caplog.text
 
 
@@ -300,7 +300,7 @@ def test_pre_logits_are_dropped_by_path_as_by_name(image_folder, tmp_path):
   )
   assert by_path.model['representation_size'] is None
   for to in ('huggingface', 'timm'):
-    conversion.convert(by_path, str(tmp_path / to), to)
+    formats.convert(by_path, str(tmp_path / to), to)
   # It stays where the config asks for it.
   config.model = model
   assert 'pre_logits' in fine_tune(config, tmp_path / 'c').params

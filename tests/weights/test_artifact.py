@@ -21,7 +21,7 @@ from vit_jax.data import transforms
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.weights import artifact
-from vit_jax.weights import conversion
+from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import to_huggingface
 from vit_jax.weights import to_timm
@@ -141,7 +141,7 @@ def test_destinations_that_cannot_be_written(tmp_path, to):
   assert f'{target} cannot be written' in result.stderr
   (tmp_path / 'link').symlink_to(tmp_path / 'nowhere')
   with pytest.raises(errors.UserError, match='link exists'):
-    conversion.convert(
+    formats.convert(
       checkpoint.read(source), str(tmp_path / 'link'), 'huggingface'
     )
   assert {pathlib.Path(p).name for p in tmp_path.iterdir()} == {'file', 'link'}

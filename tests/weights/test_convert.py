@@ -17,7 +17,7 @@ from vit_jax import checkpoint
 from vit_jax import predictor
 from vit_jax.runtime import errors
 from vit_jax.weights import artifact
-from vit_jax.weights import conversion
+from vit_jax.weights import formats
 
 
 @pytest.mark.parametrize('config', [VIT, VIT | {'classifier': 'gap'}, HYBRID])
@@ -52,7 +52,7 @@ def test_converting_from_the_command_line(tmp_path):
 def test_converting_to_half_the_size(tmp_path):
   weights = checkpoint.read(TOKEN)
   for dtype in ('float32', 'float16'):
-    conversion.convert(weights, str(tmp_path / f'{dtype}.npz'), 'npz', dtype)
+    formats.convert(weights, str(tmp_path / f'{dtype}.npz'), 'npz', dtype)
   with np.load(tmp_path / 'float16.npz') as arrays:
     assert {str(x.dtype) for x in arrays.values()} == {'float16'}
   got = checkpoint.load(tmp_path / 'float16.npz')
@@ -61,8 +61,10 @@ def test_converting_to_half_the_size(tmp_path):
   ):
     assert x.dtype == np.float32
     np.testing.assert_array_equal(x, want.astype(np.float16))
-  with pytest.raises(errors.UserError, match='--dtype=float16 is for --to=npz'):
-    conversion.convert(weights, str(tmp_path / 'x'), 'timm', 'float16')
+  with pytest.raises(
+    errors.UserError, match='^dtype=float16 is only for to=npz'
+  ):
+    formats.convert(weights, str(tmp_path / 'x'), 'timm', 'float16')
 
 
 def test_converting_what_does_not_tell_its_image_size(tmp_path):

@@ -19,7 +19,7 @@ import pytest
 
 from vit_jax import checkpoint
 from vit_jax.weights import array_files
-from vit_jax.weights import conversion
+from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import timm_names
 from vit_jax.weights import to_huggingface
@@ -100,9 +100,9 @@ def test_round_trip_is_bit_exact(tmp_path, monkeypatch, to, config, changes):
   monkeypatch.setattr(to_timm, '_mixer_architecture', lambda *_: 'mixer')
   weights = random_weights(config, **changes)
   checkpoint.save(weights.params, tmp_path / 'a.npz')
-  conversion.convert(weights, str(tmp_path / 'folder'), to)
+  formats.convert(weights, str(tmp_path / 'folder'), to)
   back = checkpoint.read(tmp_path / 'folder')
-  conversion.convert(back, str(tmp_path / 'b.npz'), 'npz')
+  formats.convert(back, str(tmp_path / 'b.npz'), 'npz')
   assert_same(
     checkpoint.load(tmp_path / 'a.npz'), checkpoint.load(tmp_path / 'b.npz')
   )
@@ -120,7 +120,7 @@ def test_exact_gelu_and_epsilon_come_along(tmp_path, to):
     'layer_norm_epsilon': 1e-3,
   }
   weights = random_weights(VIT, transformer=transformer)
-  conversion.convert(weights, str(tmp_path / 'x'), to)
+  formats.convert(weights, str(tmp_path / 'x'), to)
   back = checkpoint.read(tmp_path / 'x').model['transformer']
   assert (back['exact_gelu'], back['layer_norm_epsilon']) == (True, 1e-3)
 
@@ -197,11 +197,11 @@ def test_equals_the_living_libraries(tmp_path, name):
   )
   weights = random_weights(VIT)
   if name == 'timm_vit':
-    conversion.convert(weights, str(tmp_path / 'x'), 'timm')
+    formats.convert(weights, str(tmp_path / 'x'), 'timm')
     model = library.create_model(f'local-dir:{tmp_path}/x', pretrained=True)
     forward = model.eval()
   else:
-    conversion.convert(weights, str(tmp_path / 'x'), 'huggingface')
+    formats.convert(weights, str(tmp_path / 'x'), 'huggingface')
     model = library.ViTForImageClassification.from_pretrained(tmp_path / 'x')
     forward = lambda x: model.eval()(x).logits
   images = np.random.default_rng(1).uniform(-1, 1, (2, 64, 64, 3))

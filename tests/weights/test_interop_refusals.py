@@ -17,7 +17,7 @@ import safetensors.numpy
 from vit_jax import checkpoint
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
-from vit_jax.weights import conversion
+from vit_jax.weights import formats
 from vit_jax.weights import to_timm
 
 
@@ -148,7 +148,7 @@ def test_damaged_json_is_named(tmp_path):
 @pytest.mark.parametrize(
   'to, changes, message',
   [
-    ('huggingface', {'classifier': 'gap'}, "no classifier 'gap'.*--to=timm"),
+    ('huggingface', {'classifier': 'gap'}, "no classifier 'gap'.*to=timm"),
     ('huggingface', {'representation_size': 8}, 'no tanh layer'),
     ('timm', {'representation_size': 8}, 'no tanh layer'),
   ],
@@ -156,11 +156,11 @@ def test_damaged_json_is_named(tmp_path):
 def test_what_a_library_has_no_model_for(tmp_path, to, changes, message):
   weights = random_weights(VIT, **changes)
   with pytest.raises(errors.UserError, match=message):
-    conversion.convert(weights, str(tmp_path / 'x'), to)
+    formats.convert(weights, str(tmp_path / 'x'), to)
   assert not list(tmp_path.iterdir())
 
 
 def test_timm_makes_only_released_mixers_and_hybrids():
   for config in (MIXER, HYBRID):
-    with pytest.raises(errors.UserError, match='it has the released'):
+    with pytest.raises(errors.UserError, match='it has only the released'):
       to_timm.export(random_weights(config))

@@ -19,7 +19,8 @@ from vit_jax.configs import validate
 from vit_jax.data import preprocessing
 from vit_jax.models import flops
 from vit_jax.runtime import errors
-from vit_jax.weights import lit
+from vit_jax.weights import initial as initial_lib
+from vit_jax.weights import released
 
 
 def initial(config, path, seed=0, **known):
@@ -28,9 +29,7 @@ def initial(config, path, seed=0, **known):
   shapes = jax.eval_shape(lambda: models.init_params(model, (*size, 3)))
   grid = spec.of(config.model).grid(size)
   weights = dataclasses.replace(checkpoint.read(path), **known)
-  return lit.initial_params(
-    model, weights, shapes, path=str(path), grid=grid, seed=seed
-  )
+  return initial_lib.lit_params(model, weights, shapes, grid=grid, seed=seed)
 
 
 def test_training_goes_on_from_both_towers(captions, lit_run, tmp_path):
@@ -99,9 +98,9 @@ def test_a_locked_tower_costs_one_forward_pass(captions):
 def test_released_files_are_looked_for(tmp_path):
   config = model_configs.get_model_config('lit_l16ti')
   (tmp_path / 'LiT-L16Ti.model').write_bytes(b'')
-  got = lit.find_vocabulary(config, '', str(tmp_path))
+  got = released.find_vocabulary(config, '', str(tmp_path))
   assert got == str(tmp_path / 'LiT-L16Ti.model')
-  assert lit.find_vocabulary(config, 'mine', str(tmp_path)) == 'mine'
+  assert released.find_vocabulary(config, 'mine', str(tmp_path)) == 'mine'
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def test_settings_that_cannot_work_are_refused(captions, name, value, message):
 @pytest.mark.parametrize(
   'name, value, message',
   [
-    ('vocabulary', '', 'tiny is no released model, whose vocabulary is known'),
+    ('vocabulary', '', 'tiny is not a released model, so its vocab'),
     ('vocabulary', '/no/file', "'/no/file' cannot be read"),
     (
       'model.text.vocab_size',

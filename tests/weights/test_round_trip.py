@@ -17,8 +17,8 @@ from vit_jax import predictor
 from vit_jax import train
 from vit_jax.data import preprocessing
 from vit_jax.weights import artifact
-from vit_jax.weights import conversion
 from vit_jax.weights import extras
+from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
 
 # No value is the default. A new field of either record must be added here, and
@@ -36,7 +36,8 @@ WEIGHTS = {
   'loss': 'sigmoid',
   'info': {'dataset': 'x', 'step': 3, 'metrics': {'accuracy_test': 0.25}},
 }
-NOT_OF_EVERY_MODEL = {'vocabulary'}  # LiT alone has it, see below.
+# Only LiT has a vocabulary, see below; the source is the file that was read.
+NOT_OF_EVERY_MODEL = {'vocabulary', 'source'}
 
 
 def all_fields(model=VIT, **changes):
@@ -88,13 +89,13 @@ def test_artifacts_keep_every_field(tmp_path, resize):
 @pytest.mark.parametrize('to', ['huggingface', 'timm'])
 def test_converted_folders_keep_every_field(tmp_path, to, resize):
   weights = all_fields(resize_test=resize)
-  conversion.convert(weights, str(tmp_path / 'x'), to)
+  formats.convert(weights, str(tmp_path / 'x'), to)
   for path in ('x', 'x/model.safetensors'):
     assert_equal(weights, checkpoint.read(tmp_path / path))
   # And again, through the other library.
   other = {'huggingface': 'timm', 'timm': 'huggingface'}[to]
   again = checkpoint.read(tmp_path / 'x')
-  conversion.convert(again, str(tmp_path / 'y'), other)
+  formats.convert(again, str(tmp_path / 'y'), other)
   assert_equal(weights, checkpoint.read(tmp_path / 'y'))
 
 
@@ -105,8 +106,8 @@ def test_libraries_own_fields_say_what_they_can(tmp_path, to):
   weights = dataclasses.replace(
     weights, class_names=[f'name {i}' for i in range(5)]
   )
-  conversion.convert(weights, str(tmp_path / 'x'), to)
-  kept = conversion.files.read_json(tmp_path / 'x' / 'config.json')[extras.KEY]
+  formats.convert(weights, str(tmp_path / 'x'), to)
+  kept = formats.files.read_json(tmp_path / 'x' / 'config.json')[extras.KEY]
   assert kept['preprocessing'] == {'exif': True}
   assert set(kept) - {'loss'} == {'model', 'preprocessing', 'info'}
   assert ('loss' in kept) == (to == 'timm')
@@ -115,7 +116,7 @@ def test_libraries_own_fields_say_what_they_can(tmp_path, to):
 def test_npz_files_announce_what_they_lose(tmp_path, caplog):
   weights = all_fields()
   with caplog.at_level(logging.WARNING):
-    conversion.convert(weights, str(tmp_path / 'x.npz'), 'npz')
+    formats.convert(weights, str(tmp_path / 'x.npz'), 'npz')
   [message] = [r.getMessage() for r in caplog.records]
   fields = {*PREPROCESSING, *WEIGHTS} - {'size', 'channels'}
   for name in (*fields, 'dtype'):
@@ -125,7 +126,7 @@ def test_npz_files_announce_what_they_lose(tmp_path, caplog):
   assert again.preprocessing.size is None
   assert again.preprocessing.channels == 4
   caplog.clear()
-  conversion.convert(again, str(tmp_path / 'y.npz'), 'npz')
+  formats.convert(again, str(tmp_path / 'y.npz'), 'npz')
   assert not caplog.records
 
 
@@ -192,12 +193,12 @@ def test_lit_workdirs_and_artifacts_keep_every_field(captions, tmp_path):
 
 def test_another_size_keeps_the_share_that_the_middle_is(tmp_path):
   weights = all_fields(size=(32, 32), resize_test=40)
-  double = checkpoint.at_size(weights, (64, 64), path='x')
+  double = checkpoint.at_size(weights, (64, 64))
   assert double.preprocessing.resize_test == 80
-  wide = checkpoint.at_size(weights, (32, 64), path='x')
+  wide = checkpoint.at_size(weights, (32, 64))
   assert wide.preprocessing.resize_test == 80
   weights = all_fields(size=(32, 32), resize_test=(40, 48))
-  wide = checkpoint.at_size(weights, (32, 64), path='x')
+  wide = checkpoint.at_size(weights, (32, 64))
   assert wide.preprocessing.resize_test == (40, 96)
   assert wide.preprocessing.exif
   assert jax.tree.structure(wide.params) == jax.tree.structure(weights.params)

@@ -1,4 +1,4 @@
-"""Converts weights between formats; needs no PyTorch.
+"""Converts weights between formats, without PyTorch.
 
 vit-jax convert /tmp/run/artifact /tmp/vit --to=huggingface
 """
@@ -10,7 +10,7 @@ from absl import flags
 from vit_jax import checkpoint
 from vit_jax.commands import cli
 from vit_jax.runtime import errors
-from vit_jax.weights import conversion
+from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
 
 
@@ -19,12 +19,12 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     'to',
     None,
-    conversion.FORMATS,
+    formats.WRITABLE,
     'Format of the destination.',
     required=True,
   )
   flags.DEFINE_enum(
-    'dtype', 'float32', ['float32', 'float16'], 'Of the numbers in an .npz.'
+    'dtype', 'float32', ['float32', 'float16'], 'Type of numbers in an .npz.'
   )
   cli.define_image_size()
 
@@ -36,6 +36,6 @@ def main(argv: Sequence[str]) -> None:
     )
   weights = checkpoint.read(argv[1])
   if size := cli.image_size():
-    weights = checkpoint.at_size(weights, size, path=argv[1])
-  conversion.convert(weights, argv[2], flags.FLAGS.to, flags.FLAGS.dtype)
+    weights = checkpoint.at_size(weights, size)
+  formats.convert(weights, argv[2], flags.FLAGS.to, flags.FLAGS.dtype)
   print(f'{argv[2]}: {weights_lib.describe(weights)}')

@@ -2,20 +2,20 @@
 
 vit-jax export --model=/tmp/run/artifact --output=model.onnx
 
-A .onnx, which needs pip install 'vit_jax[onnx]', runs in ONNX Runtime and what else
-reads ONNX; its metadata has the labels. A .stablehlo is read by
-`jax.export.deserialize(data).call(pixels)` on CPUs, GPUs and TPUs, and by what else
-reads StableHLO. Both take a batch of any size, float32 pixels [B, H, W, C] from 0 to
-255, and give float32 logits [B, K], or features of a model without a head. The program
-is run once and compared with the model.
+A .onnx needs pip install 'vit_jax[onnx]' to write and runs in ONNX Runtime and other
+readers of ONNX; its metadata has the labels. A .stablehlo is read by
+`jax.export.deserialize(data).call(pixels)` on CPUs, GPUs and TPUs, and by other readers
+of StableHLO. Both take a batch of any size, float32 pixels [B, H, W, C] from 0 to 255,
+and return float32 logits [B, K], or features if the model has no head. After writing,
+the program is run once and compared with the model.
 """
 
 from collections.abc import Sequence
 
 from absl import flags
 
+from vit_jax.commands import cli
 from vit_jax.commands import predictor_flags
-from vit_jax.runtime import errors
 from vit_jax.weights import programs
 from vit_jax.weights import record as weights_lib
 
@@ -29,8 +29,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise errors.UserError(f'{argv[1]}: only flags are taken.')
+  cli.refuse_words(argv)
   options = flags.FLAGS
   weights = predictor_flags.weights_from_flags()
   difference = programs.export(weights, options.output)

@@ -32,7 +32,8 @@ from vit_jax.training import stages as stages_lib
 from vit_jax.training import state as state_lib
 from vit_jax.training import task as task_lib
 from vit_jax.training import update
-from vit_jax.weights import lit
+from vit_jax.weights import initial
+from vit_jax.weights import released
 
 # The image tower, but for a head that it may have.
 _LOCKED = (r'img/(?!head/)',)
@@ -60,7 +61,7 @@ def make_task(
   vocabulary = None
   if data is None:
     with sharding.first_process_first():
-      vocabulary = lit.find_vocabulary(
+      vocabulary = released.find_vocabulary(
         config.model, config.vocabulary, config.pretrained_dir
       )
     data = _data(config, model, vocabulary, splits)
@@ -125,11 +126,10 @@ def _data(
 def _pretrained_params(
   config, model, shapes, image_shape, weights
 ) -> dict[str, Any]:
-  return lit.initial_params(
+  return initial.lit_params(
     model,
     weights,
     shapes,
-    path=config.pretrained,
     grid=spec.of(config.model).grid(image_shape[:2]),
     seed=config.seed,
   )

@@ -1,8 +1,8 @@
 """Weights in every format: find them, read them, adapt them, write them.
 
-record          `Weights`: parameters, model, labels, preprocessing
+record          `Weights`: parameters, model, labels, preprocessing, source
 released        a name to a file, downloaded where needed
-formats         reads any format
+formats         the table of formats; reads and converts any of them
 npz             official `.npz`
 huggingface     reads transformers folders
 to_huggingface  writes them
@@ -13,12 +13,9 @@ torch_layout    axes and names of PyTorch modules
 training_run    reads the checkpoints of a run
 artifact        reads and writes WORKDIR/artifact
 array_files     arrays in `.npz` and `.safetensors`
-kinds           says what a wrong file is
 infer           names and shapes to the model they belong to
-extras          fields that a format has no room for
+extras          keeps fields that a format cannot hold
 adaptation      weights for another head, grid, patch size or channel count
 initial         the first parameters of a run
-lit             weights and vocabularies of LiT
-conversion      one format to another
 programs        ONNX and StableHLO
 """

@@ -1,8 +1,7 @@
-"""Weights made fit for another task and another input."""
+"""Adapts weights to another head, grid, patch size and channel count."""
 
 from collections.abc import Mapping
 import dataclasses
-import json
 import math
 from typing import Any
 
@@ -27,7 +26,6 @@ def adapt(
   init_params: Mapping[str, Any],
   model_config: model_configs.ModelConfig,
   *,
-  path: str,
   grid: tuple[int, int] | None = None,
   pretrained_grid: tuple[int, int] | None = None,
   adapt_channels: str = '',
@@ -35,101 +33,87 @@ def adapt(
 ) -> Params:
   """Adapts weights to another task and input (arXiv:2010.11929, Sec. 3.2).
 
-  The head is that of `init_params`. `pre_logits` is dropped where
-  `representation_size` is None. Position embeddings are resized.
+  Takes the head of `init_params`, drops `pre_logits` if `representation_size`
+  is None, and resizes position embeddings.
 
   Args:
-    weights: what was read.
-    init_params: parameters of the new model; of all but the head only the
-      shapes are read, so `jax.eval_shape` may have made them.
-    model_config: as in `configs.models`.
-    path: where the weights are from, for messages.
-    grid: (rows, columns) of patches wanted; None if it is square.
-    pretrained_grid: the same of the weights, where they do not tell.
-    adapt_channels: how the first kernel is made for another number of
-      channels: 'sum' or 'repeat', see `adapt_kernel`; '' refuses.
-    adapt_patches: whether it is resized to another patch size.
+    weights: the weights to adapt.
+    init_params: parameters of the new model; shapes are enough except for the
+      head.
+    model_config: config of the new model.
+    grid: its (rows, columns) of patches; None for a square.
+    pretrained_grid: the grid of weights whose image size is not known.
+    adapt_channels: see `adapt_kernel`.
+    adapt_patches: see `adapt_kernel`.
 
   Returns:
     Parameters with the names and shapes of `init_params`.
 
   Raises:
-    errors.UserError: if the weights are of another variant.
+    errors.UserError: if the weights belong to another variant.
   """
-  params = dict(weights.params)
-  what = spec.of(model_config)
+  what, params = spec.of(model_config), dict(weights.params)
   if not what.representation_size:
     params.pop('pre_logits', None)
   params.pop('head', None)
   if 'head' in init_params:
     params['head'] = dict(init_params['head'])
   flat, want = weights_lib.flatten(params), weights_lib.flatten(init_params)
-
-  name = what.first_kernel
-  if name in flat and flat[name].shape[-1] == want[name].shape[-1]:
-    flat[name] = adapt_kernel(
-      flat[name], want[name].shape, path, adapt_channels, adapt_patches
-    )
-  name = what.position_embeddings
-  if name in flat and flat[name].ndim == 3:
-    _resize_posemb(
-      flat,
-      want[name].shape[1],
-      model_config,
-      grid=grid,
-      old_grid=_pretrained_grid(weights) or pretrained_grid,
-    )
-  if (name := what.token_mixing) in flat:
-    _check_mixer(flat[name].shape[0], want[name].shape[0], path)
-  model = str(model_config['model_name'])
-  weights_lib.check_fit(flat, want, path, model)
+  with weights_lib.naming(weights.source):
+    name = what.first_kernel
+    if name in flat and flat[name].shape[-1] == want[name].shape[-1]:
+      flat[name] = adapt_kernel(
+        flat[name], want[name].shape, adapt_channels, adapt_patches
+      )
+    name = what.position_embeddings
+    if name in flat and flat[name].ndim == 3:
+      old_grid = weights.grid() if _knows_grid(weights) else pretrained_grid
+      num_tokens = want[name].shape[1]
+      _resize_posemb(flat, num_tokens, model_config, grid, old_grid)
+    if (name := what.token_mixing) in flat:
+      _check_mixer(flat[name].shape[0], want[name].shape[0])
+    weights_lib.check_fit(flat, want, str(model_config['model_name']))
   flat = {k: np.asarray(v, want[k].dtype) for k, v in flat.items()}
   return weights_lib.unflatten(flat)
 
 
 def at_size(
-  weights: weights_lib.Weights, size: tuple[int, int], *, path: str
+  weights: weights_lib.Weights, size: tuple[int, int]
 ) -> weights_lib.Weights:
-  """Returns weights for images of another (height, width).
-
-  Args:
-    weights: of a ViT or a Mixer.
-    size: in pixels.
-    path: where they are from, for messages.
+  """Returns the weights of a ViT for images of another (height, width).
 
   Raises:
-    errors.UserError: if they cannot be made fit, as those of a Mixer.
+    errors.UserError: if they cannot be resized, such as those of a Mixer.
   """
   if weights.model is None or spec.has_texts(weights.model):
-    return weights  # What is refused elsewhere.
-  resized = dataclasses.replace(
-    weights, preprocessing=_preprocessing_at(weights.preprocessing, size)
-  )
-  what, flat = spec.of(weights.model), weights_lib.flatten(weights.params)
-  grid = what.grid(size)
-  if (name := what.position_embeddings) in flat:
-    num_tokens = what.num_tokens(size)
-    fits = flat[name].shape[1] == num_tokens
-    _resize_posemb(
-      flat,
-      num_tokens,
-      weights.model,
-      grid=grid,
-      # Where the size was not known, it is what was given, if that fits.
-      old_grid=_pretrained_grid(weights) or (grid if fits else None),
+    return weights  # Callers refuse these.
+  what, flat = weights.spec, weights_lib.flatten(weights.params)
+  num_tokens, grid = what.num_tokens(size), what.grid(size)
+  with weights_lib.naming(weights.source):
+    if (name := what.position_embeddings) in flat:
+      old_grid = weights.grid() if _knows_grid(weights) else None
+      if old_grid is None and flat[name].shape[1] == num_tokens:
+        old_grid = grid  # The caller says the size that nothing else tells.
+      _resize_posemb(flat, num_tokens, weights.model, grid, old_grid)
+    elif (name := what.token_mixing) in flat:
+      _check_mixer(flat[name].shape[0], num_tokens)
+    resized = dataclasses.replace(
+      weights,
+      params=weights_lib.unflatten(flat),
+      preprocessing=_preprocessing_at(weights.preprocessing, size),
     )
-  elif (name := what.token_mixing) in flat:
-    _check_mixer(flat[name].shape[0], what.num_tokens(size), path)
-  resized = dataclasses.replace(resized, params=weights_lib.unflatten(flat))
-  weights_lib.check(resized, path)
+    weights_lib.check(resized)
   return resized
+
+
+def _knows_grid(weights: weights_lib.Weights) -> bool:
+  return weights.model is not None and weights.image_shape is not None
 
 
 def _resize_posemb(
   flat: dict[str, Any],
   num_tokens: int,
   model: model_configs.ModelConfig,
-  *,
   grid: tuple[int, int] | None,
   old_grid: tuple[int, int] | None,
 ) -> None:
@@ -143,7 +127,6 @@ def _resize_posemb(
   new = _grid(num_tokens - prefix, grid, 'The model')
   if old == new:
     return
-  model = json.loads(json.dumps(dict(model), default=dict))
   channels = weights_lib.num_channels(weights_lib.unflatten(flat))
   cost = flops.forward_flops(
     models.from_config(model, num_classes=None),
@@ -161,8 +144,8 @@ def _resize_posemb(
 def _preprocessing_at(
   old: preprocessing_lib.Preprocessing, size: tuple[int, int]
 ) -> preprocessing_lib.Preprocessing:
-  """Returns a record for another size, whose middle is the same share."""
-  resize = old.resize_test
+  """Returns a record for another size, with the same share cut off."""
+  resize: Any = old.resize_test
   if old.size is None or resize is None:
     return dataclasses.replace(old, size=size)
   ratios = [new / n for new, n in zip(size, old.size, strict=True)]
@@ -175,48 +158,41 @@ def _preprocessing_at(
   return dataclasses.replace(old, size=size, resize_test=resize)
 
 
-def _pretrained_grid(weights: weights_lib.Weights) -> tuple[int, int] | None:
-  if weights.model is None or weights.image_shape is None:
-    return None
-  return weights_lib.grid(weights)
-
-
-def _check_mixer(have: int, want: int, path: str) -> None:
+def _check_mixer(have: int, want: int) -> None:
   if have != want:
-    raise errors.UserError(
-      f'{path} mixes {have} patches and images of this size have {want}. The'
-      f' weights of a Mixer cannot be resized: set config.pp.crop so that there'
-      f' are {have}, {round(have**0.5)} x {round(have**0.5)} say.'
+    side = round(have**0.5)
+    raise weights_lib.WeightsError(
+      f'mixes {have} patches, but images of this size have {want}. The weights'
+      f' of a Mixer cannot be resized: set config.pp.crop so that images have'
+      f' {have} patches, such as {side} x {side}.'
     )
 
 
 def adapt_kernel(
   kernel: np.ndarray,
   shape: tuple[int, ...],
-  path: str,
   channels: str = '',
   patches: bool = False,
 ) -> np.ndarray:
-  """Adapts the first convolution to other channels and patches.
+  """Adapts the first kernel [h, w, C, D] to other channels and patches.
 
   Args:
-    kernel: [h, w, C, D].
-    shape: wanted, (h', w', C', D).
-    path: where it is from, for messages.
-    channels: 'sum' gives each of C' channels the sum over the C, divided by C':
-      with C' = 1 a grey image gives what it gave as RGB. 'repeat' goes round
+    kernel: the kernel to adapt.
+    shape: the new shape (h', w', C', D).
+    channels: 'sum' gives each of C' channels the sum over the C, divided by C',
+      so a grey image gives the same as its RGB copy. 'repeat' cycles through
       the C channels and scales by C / C'. '' refuses.
-    patches: whether to resize, bilinearly, to other patches; scaled so that an
-      even area gives what it gave.
+    patches: whether to resize to other patches, bilinearly, scaled so that an
+      even area gives the same.
 
   Raises:
-    errors.UserError: if a change is needed that was not asked for.
+    WeightsError: if it needs a change that was not asked for.
   """
   old, new = kernel.shape[2], shape[2]
   if old != new and not channels:
-    raise errors.UserError(
-      f'{path} takes images of {old} channels, these have {new}. Set'
-      f' config.adapt_channels=sum or =repeat to make its first kernel fit.'
+    raise weights_lib.WeightsError(
+      f'takes images of {old} channels, these have {new}. Set'
+      f' config.adapt_channels=sum or =repeat to adapt its first kernel.'
     )
   if old != new and channels == 'sum':
     total = kernel.sum(axis=2, keepdims=True) / new
@@ -227,9 +203,9 @@ def adapt_kernel(
   if old_size == new_size:
     return kernel
   if not patches:
-    raise errors.UserError(
-      f'{path} has patches of {old_size}, the model of {new_size}, (height,'
-      f' width). Set config.adapt_patches=True to resize its first kernel.'
+    raise weights_lib.WeightsError(
+      f'has patches of {old_size}, but the model of {new_size}, (height, width).'
+      f' Set config.adapt_patches=True to resize its first kernel.'
     )
   resized = jax.image.resize(kernel, (*new_size, *kernel.shape[2:]), 'bilinear')
   scale = np.prod(old_size) / np.prod(new_size)
@@ -248,14 +224,14 @@ def interpolate_posembed(
 
   Args:
     posemb: [1, L, D], class token first.
-    num_tokens: length wanted, the class token included.
+    num_tokens: the new length, including the class token.
     has_class_token: whether to copy the first embedding unchanged.
-    grid: (rows, columns) wanted, in patches; None for a square.
+    grid: the new (rows, columns) of patches; None for a square.
     old_grid: (rows, columns) of `posemb`; None for a square.
 
   Returns:
-    [1, num_tokens, D], by `scipy.ndimage.zoom`: its corners are aligned, as in
-    the official code; those of `jax.image.resize` are not.
+    [1, num_tokens, D], by `scipy.ndimage.zoom`, which aligns corners as the
+    official code does; `jax.image.resize` does not.
 
   Raises:
     errors.UserError: if a number of tokens does not fit its grid.
@@ -281,8 +257,8 @@ def _grid(
   if rows * columns != num_patches or not num_patches:
     shape = f'a grid of {rows} x {columns}' if grid else 'a square grid'
     raise errors.UserError(
-      f'{who} has {num_patches} position embeddings besides the class token,'
-      f' which is not {shape}. Does config.model.classifier fit the file? Grids'
-      f' that are not square must be given.'
+      f'{who} has {num_patches} position embeddings without the class token,'
+      f' which is not {shape}. Does config.model.classifier fit the file? A grid'
+      f' that is not square must be given.'
     )
   return rows, columns

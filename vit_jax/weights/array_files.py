@@ -1,4 +1,4 @@
-"""Arrays in files, `.npz` and `.safetensors`, and what a wrong file is."""
+"""Reads and writes arrays, `.npz` and `.safetensors`; identifies wrong files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
@@ -19,17 +19,16 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir
-from vit_jax.weights import kinds
 
-# How much more than its own size an .npz may take in memory, and what any may.
+# An .npz may take this many times its size in memory, plus this many bytes.
 _MAX_RATIO, _MAX_SMALL = 20, 1 << 28
-
+_MAX_SAFETENSORS = 1 << 44  # A header that gives a larger size is damaged.
 
 Arrays = dict[str, np.ndarray]
 
 SAFETENSORS = 'model.safetensors'  # In every folder that has one.
 
-# What NumPy raises at files that are cut, damaged or something else.
+# NumPy raises these for files that are cut, damaged or something else.
 _NPZ_ERRORS = (
   AttributeError,
   EOFError,
@@ -43,40 +42,52 @@ _NPZ_ERRORS = (
   zlib.error,
 )
 
+_SIGNATURES = (  # What a wrong file starts with, and what it is.
+  (b'version https://git-lfs', 'a Git LFS pointer: run `git lfs pull`'),
+  (b'<', 'an HTML or XML page, perhaps the error page of a download'),
+  (b'\x93NUMPY', 'a single .npy array'),
+  (b'\x89HDF', 'an HDF5 file'),
+)
+
+_PICKLE = (
+  'a pickle, which is never opened: it could run code. Where torch is'
+  ' installed, safetensors.torch.save_file(torch.load(FILE,'
+  " weights_only=True), 'model.safetensors') converts it"
+)
+
 
 def read_npz(path: pathlib.Path) -> Arrays:
-  """Reads the arrays of an `.npz`, those of numbers with a point in float32.
+  """Reads the arrays of an `.npz`, floating-point ones as float32.
 
   Raises:
-    errors.UserError: if it is cut, or something else; the message says what.
+    errors.UserError: if the file is cut or something else.
   """
   try:
     _check_unpacked_size(path)
     with np.load(path, allow_pickle=False) as arrays:
-      return {n: _as_float32(_as_array(arrays[n])) for n in arrays.files}
+      # NumPy writes bfloat16 as two bytes without a meaning.
+      return {
+        name: _as_float32(x.view(jnp.bfloat16) if x.dtype == 'V2' else x)
+        for name, x in arrays.items()
+      }
   except errors.UserError:
     raise
   except _NPZ_ERRORS as e:
     raise errors.UserError(
-      f'{path} cannot be read as an .npz: it is {kinds.what_it_is(path)}.'
+      f'{path} cannot be read as an .npz: it is {_what_it_is(path)}.'
     ) from e
 
 
 def _check_unpacked_size(path: pathlib.Path) -> None:
-  """Raises `errors.UserError` at a zip that is very much larger inside."""
+  """Raises `errors.UserError` for a zip that unpacks to far more memory."""
   with zipfile.ZipFile(path) as archive:
     size = sum(member.file_size for member in archive.infolist())
   most = _MAX_RATIO * path.stat().st_size + _MAX_SMALL
   if size > most:
     raise errors.UserError(
-      f'{path} would take {size} bytes of memory, more than the {most} that a'
-      f' file of its size may: is it a checkpoint?'
+      f'{path} would take {size} bytes of memory, but a file of its size may'
+      f' take {most}: is it a checkpoint?'
     )
-
-
-def _as_array(array: np.ndarray) -> np.ndarray:
-  # NumPy writes bfloat16 as two bytes without a meaning.
-  return array.view(jnp.bfloat16) if array.dtype == 'V2' else array
 
 
 def write_npz(
@@ -84,24 +95,27 @@ def write_npz(
   path: os.PathLike | str,
   dtype: npt.DTypeLike = np.float32,
 ) -> None:
-  """Writes arrays of one dtype, whole or not at all."""
+  """Writes arrays as one dtype, whole or not at all."""
   with (
     files.replaced_file(storage.local_path(path)) as temporary,
     open(temporary, 'wb') as f,
   ):
-    np.savez(f, **{k: np.asarray(v, dtype) for k, v in arrays.items()})
+    typed: dict[str, Any] = {k: np.asarray(v, dtype) for k, v in arrays.items()}
+    np.savez(f, **typed)
 
 
 def is_safetensors(path: pathlib.Path) -> bool:
-  """Whether a file starts as a `.safetensors` does."""
+  """Whether a path is a folder, or a file with that content or ending."""
+  if path.is_dir():
+    return True
   with open(path, 'rb') as f:
-    return f.read(9)[8:] == b'{'
+    start = f.read(9)
+  is_zip = start.startswith(b'PK')
+  return start[8:] == b'{' or (path.suffix == '.safetensors' and not is_zip)
 
 
 def read_safetensors(path: pathlib.Path) -> Arrays:
-  """Reads a `.safetensors`, or the folder that has it, in shards or not.
-
-  Floating-point numbers come as float32.
+  """Reads a `.safetensors`, or a folder with one or its shards, as float32.
 
   Raises:
     errors.UserError: if a file is missing, cut, or something else.
@@ -109,7 +123,7 @@ def read_safetensors(path: pathlib.Path) -> Arrays:
   arrays = {}
   for file in _shards(path):
     for name in safetensors_names(file):
-      # Opened for each: the mapped pages would stay, and double the memory.
+      # Opened for each array: mapped pages would stay, and double the memory.
       with _open_safetensors(file) as f:
         arrays[name] = _as_float32(f.get_tensor(name))
   return arrays
@@ -117,7 +131,7 @@ def read_safetensors(path: pathlib.Path) -> Arrays:
 
 def safetensors_names(path: pathlib.Path) -> list[str]:
   """Returns the names of the arrays that `read_safetensors` would read."""
-  names = []
+  names: list[str] = []
   for file in _shards(path):
     with _open_safetensors(file) as f:
       names += f.keys()
@@ -131,7 +145,7 @@ def _open_safetensors(path: pathlib.Path) -> Iterator[Any]:
       yield f
   except (OSError, TypeError, safetensors.SafetensorError) as e:
     raise errors.UserError(
-      f'{path} cannot be read as a .safetensors: it is {kinds.what_it_is(path)}.'
+      f'{path} cannot be read as a .safetensors: it is {_what_it_is(path)}.'
     ) from e
 
 
@@ -149,7 +163,7 @@ def _shards(folder: pathlib.Path) -> Sequence[pathlib.Path]:
     return [single]
   if not index.is_file():
     pickles = sorted(folder.glob('*.bin')) + sorted(folder.glob('*.pth'))
-    hint = f' {pickles[0].name} is {kinds.PICKLE}.' if pickles else ''
+    hint = f' {pickles[0].name} is {_PICKLE}.' if pickles else ''
     raise errors.UserError(f'{_without_weights(folder)}{hint}')
   try:
     names = sorted(set(json.loads(index.read_text())['weight_map'].values()))
@@ -167,7 +181,7 @@ def _shards(folder: pathlib.Path) -> Sequence[pathlib.Path]:
 
 
 def _without_weights(folder: pathlib.Path) -> str:
-  """Says what a folder lacks, and which of its files may be meant."""
+  """Returns what a folder lacks, and which of its files may be meant."""
   if workdir.at(folder).checkpoints.is_dir():
     return f'{folder} is a workdir whose run has saved no whole checkpoint yet.'
   others = sorted(
@@ -185,11 +199,54 @@ def _without_weights(folder: pathlib.Path) -> str:
 def write_safetensors(
   arrays: Mapping[str, Any], path: os.PathLike | str
 ) -> None:
-  """Writes float32 arrays as PyTorch's libraries expect them, whole or not."""
+  """Writes float32 arrays for PyTorch's libraries, whole or not at all."""
   arrays = {n: np.ascontiguousarray(x, np.float32) for n, x in arrays.items()}
   with files.replaced_file(storage.local_path(path)) as temporary:
     temporary.touch()
-    mode = temporary.stat().st_mode  # It makes files that nobody else may read.
-    # transformers refuses files that do not say so.
+    mode = temporary.stat().st_mode  # save_file makes a private file.
+    # transformers refuses files without this format.
     safetensors.numpy.save_file(arrays, temporary, metadata={'format': 'pt'})
     temporary.chmod(mode)
+
+
+def _what_it_is(path: pathlib.Path) -> str:
+  """Returns what kind of file a wrong file is."""
+  size = path.stat().st_size
+  if not size:
+    return 'an empty file'
+  with open(path, 'rb') as f:
+    start = f.read(64)
+  for signature, meaning in _SIGNATURES:
+    if start.lstrip().startswith(signature):
+      return meaning
+  if start.startswith(b'\x80'):
+    return _PICKLE
+  if start.startswith(b'PK'):
+    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as z:
+      if any(name.endswith('data.pkl') for name in z.namelist()):
+        return f'a PyTorch file, {_PICKLE}'
+    return (
+      f'cut or damaged after {size} bytes, or holds objects that are not'
+      f' arrays. Fetch it again'
+    )
+  if start[8:9] == b'{':
+    return _what_is_wrong_with_safetensors(path)
+  return f'of an unknown kind (it starts with {start[:8]!r})'
+
+
+def _what_is_wrong_with_safetensors(path: pathlib.Path) -> str:
+  """Returns whether a `.safetensors` is cut or damaged, by its header."""
+  size = path.stat().st_size
+  with open(path, 'rb') as f:
+    length = int.from_bytes(f.read(8), 'little')
+    header = f.read(min(length, size))
+  whole = 8 + length
+  if size < whole <= _MAX_SAFETENSORS:
+    return f'cut in its header, after {size:,} bytes. Fetch it again'
+  with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+    tensors = json.loads(header).items()
+    ends = (x['data_offsets'][1] for k, x in tensors if k != '__metadata__')
+    whole += max(ends, default=0)
+  if size < whole <= _MAX_SAFETENSORS:
+    return f'cut, {size:,} of {whole:,} bytes. Fetch it again'
+  return f'damaged: its header does not fit its {size:,} bytes. Fetch it again'

@@ -1,4 +1,4 @@
-"""What a run leaves: weights, config and labels in a folder other tools read."""
+"""The folder with the trained model of a run, which other tools read too."""
 
 from collections.abc import Mapping
 import os
@@ -26,12 +26,11 @@ _EXPORTS = (to_huggingface.export, to_timm.export)
 
 
 def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
-  """Writes a folder with a trained model: all of it or nothing.
+  """Writes a folder with a trained model, whole or not at all.
 
-  `model.npz` has the official names. `model.safetensors` and the rest have
-  those of transformers, so that `from_pretrained` opens the folder; those of
-  timm for what transformers has no model for; else the official ones again.
-  One that was there stays until the new one is whole.
+  `model.npz` has the official names. `model.safetensors` and the JSON files are
+  for `from_pretrained` of transformers, or for timm if transformers has no such
+  model, or repeat the official names. An old artifact stays until then.
   """
   arrays, contents = _for_pytorch(weights)
   contents.setdefault(CONFIG, {})
@@ -50,25 +49,23 @@ def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
 
 
 def _config(weights: weights_lib.Weights) -> dict[str, Any]:
-  vocabulary = {}
-  if weights.vocabulary:
-    name = weights_lib.vocabulary_name(weights.model)
-    vocabulary = {'vocabulary': name}
   preprocessing = weights.preprocessing
-  return {
+  config = {
     'format': _FORMAT,
     'vit_jax': vit_jax.__version__,
-    'model': dict(weights.model),
+    'model': dict(weights.known_model()),
     'num_classes': len(weights.class_names),
-    'image_shape': list(weights.image_shape),
+    'image_shape': list(weights.input_shape()),
     'image_mean': list(preprocessing.mean),
     'image_std': list(preprocessing.std),
     'exif': preprocessing.exif,
     'resize_test': preprocessing.resize_test,
     'loss': weights.loss,
     'info': dict(weights.info),
-    **vocabulary,
   }
+  if weights.vocabulary:
+    config['vocabulary'] = weights_lib.vocabulary_name(weights.known_model())
+  return config
 
 
 def _for_pytorch(
@@ -84,47 +81,59 @@ def _for_pytorch(
 
 
 def is_artifact(directory: storage.Path) -> bool:
-  """Whether a folder is what `save` wrote."""
+  """Whether `save` wrote a folder."""
   return 'format' in files.read_json(directory / CONFIG)
 
 
+def find(path: pathlib.Path) -> pathlib.Path | None:
+  """Returns the artifact that `path` is, or whose weights it is, or None."""
+  if path.is_file() and path.name in (WEIGHTS, array_files.SAFETENSORS):
+    path = path.parent
+  return path if is_artifact(path) else None
+
+
 def load(directory: os.PathLike | str) -> weights_lib.Weights:
-  """Reads what `save` wrote.
+  """Reads an artifact.
 
   Raises:
     errors.UserError: if a file is missing or damaged, or they do not agree.
   """
   directory = storage.local_path(directory)
   config, path = _read_config(directory), directory / WEIGHTS
-  for name in (WEIGHTS, LABELS, config.get('vocabulary', LABELS)):
+  vocabulary = config.get('vocabulary')
+  for name in (WEIGHTS, LABELS, *([vocabulary] if vocabulary else ())):
     if not (directory / name).is_file():
       raise errors.UserError(
         f'{directory} is not a whole artifact: {name} is missing.'
       )
-  try:
-    labels = files.read_lines(directory / LABELS)
-    weights = weights_lib.Weights(
-      params=npz.params_of(array_files.read_npz(path), path),
-      model=config['model'],
-      class_names=labels,
-      preprocessing=_preprocessing(config),
-      loss=config['loss'],
-      info=config['info'],
-      vocabulary=_vocabulary(directory, config),
-    )
-    if len(labels) != config['num_classes']:
-      raise errors.UserError(
-        f'{directory / LABELS} has {len(labels)} lines, {CONFIG} says'
-        f' {config["num_classes"]} classes.'
+  labels = files.read_lines(directory / LABELS)
+  with weights_lib.naming(path):
+    params = npz.params_of(array_files.read_npz(path))
+    try:
+      weights = weights_lib.Weights(
+        params=params,
+        model=config['model'],
+        class_names=labels,
+        preprocessing=_preprocessing(config),
+        loss=config['loss'],
+        info=config['info'],
+        vocabulary=str(directory / vocabulary) if vocabulary else None,
+        source=str(directory),
       )
-  except KeyError as e:
-    raise errors.UserError(f'{directory / CONFIG} has no field {e}.') from e
-  except (TypeError, ValueError) as e:
-    if isinstance(e, errors.UserError):
-      raise
-    reason = errors.first_line(e)
-    raise errors.UserError(f'{directory / CONFIG} is damaged: {reason}') from e
-  weights_lib.check(weights, str(path))
+      num_classes = config['num_classes']
+    except KeyError as e:
+      raise errors.UserError(f'{directory / CONFIG} has no field {e}.') from e
+    except (TypeError, ValueError) as e:
+      reason = errors.first_line(e)
+      raise errors.UserError(
+        f'{directory / CONFIG} is damaged: {reason}'
+      ) from e
+    if len(labels) != num_classes:
+      raise errors.UserError(
+        f'{directory / LABELS} has {len(labels)} lines, but {CONFIG} says'
+        f' {num_classes} classes.'
+      )
+    weights_lib.check(weights)
   return weights
 
 
@@ -136,7 +145,7 @@ def _preprocessing(
     {
       'size': (height, width),
       'channels': channels,
-      # Earlier versions had no fields of the next three.
+      # Earlier versions did not write the next three.
       'mean': config.get('image_mean', [0.5]),
       'std': config.get('image_std', [0.5]),
       'resize_test': config.get('resize_test'),
@@ -145,21 +154,13 @@ def _preprocessing(
   )
 
 
-def _vocabulary(
-  directory: pathlib.Path, config: Mapping[str, Any]
-) -> str | None:
-  if 'vocabulary' not in config:
-    return None
-  return str(directory / config['vocabulary'])
-
-
 def _read_config(directory: pathlib.Path) -> dict[str, Any]:
   path = directory / CONFIG
   config = files.read_json(path)
   if 'format' not in config:
     raise errors.UserError(
-      f'{directory} is not an artifact: {path} is missing or of something else. A'
-      f' run leaves one in its workdir, as WORKDIR/artifact.'
+      f'{directory} is not an artifact: {path} is missing or of another kind. A'
+      f' run writes its artifact to WORKDIR/artifact.'
     )
   if config['format'] != _FORMAT:
     raise errors.UserError(
@@ -169,7 +170,7 @@ def _read_config(directory: pathlib.Path) -> dict[str, Any]:
 
 
 def to_numpy(params: Mapping[str, Any]) -> dict[str, Any]:
-  """Fetches parameters from the devices, from those of other hosts too."""
+  """Fetches parameters from the devices of all hosts."""
   if jax.process_count() > 1:
     from jax.experimental import multihost_utils  # Not needed on one host.
 

@@ -1,7 +1,7 @@
-"""What a format has no field for, kept in a key of its JSON.
+"""Keeps fields that a format cannot hold under one key of its JSON.
 
-Other libraries ignore the key. Only what differs from what the format itself
-says is kept there, so that nobody who edits a file finds two values in it.
+Other libraries ignore the key. It has only the fields that the format itself
+loses, so that people who edit a file find no value twice.
 """
 
 from collections.abc import Mapping
@@ -19,21 +19,20 @@ _SAME = object()
 def lost(
   weights: weights_lib.Weights, again: weights_lib.Weights
 ) -> dict[str, Any]:
-  """Returns the fields of `weights` that were read back otherwise, as JSON.
+  """Returns the fields, except arrays, that a format changed, as JSON.
 
   Args:
     weights: what was written.
-    again: what the format gives back; its arrays are not compared.
+    again: what was read back.
   """
-  have, want = _plain(again), _plain(weights)
-  difference = _difference(want, have)
+  difference = _difference(_plain(weights), _plain(again))
   return {} if difference is _SAME else difference
 
 
 def restored(
   weights: weights_lib.Weights, config: Mapping[str, Any]
 ) -> weights_lib.Weights:
-  """Returns weights with what `lost` found, of a `config.json`."""
+  """Returns weights with the lost fields, which a `config.json` kept."""
   kept = dict(config.get(KEY, {}))
   preprocessing = weights.preprocessing.changed(kept.pop('preprocessing', {}))
   changes = {
@@ -43,18 +42,18 @@ def restored(
 
 
 def _plain(weights: weights_lib.Weights) -> dict[str, Any]:
-  """Returns every field but the arrays, as JSON has it."""
+  """Returns every field except the arrays and the source, as JSON."""
   fields = {
     field.name: getattr(weights, field.name)
     for field in dataclasses.fields(weights)
-    if field.name != 'params'
+    if field.name not in ('params', 'source')
   }
   fields['preprocessing'] = dataclasses.asdict(weights.preprocessing)
   return json.loads(json.dumps(fields))
 
 
 def _difference(want: Any, have: Any) -> Any:
-  """Returns the entries of `want` that are other than in `have`."""
+  """Returns the entries of `want` that differ in `have`."""
   if not isinstance(want, dict) or not isinstance(have, dict):
     return _SAME if want == have else want
   entries = {k: _difference(v, have.get(k, _SAME)) for k, v in want.items()}

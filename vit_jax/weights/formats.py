@@ -1,19 +1,78 @@
-"""Which format a file or folder of weights has; reads them all."""
+"""The table of formats; recognises, reads and converts weights by it."""
 
+from collections.abc import Callable
+import dataclasses
+import os
 import pathlib
+from typing import Any
+
+import numpy.typing as npt
 
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
+from vit_jax.runtime import storage
 from vit_jax.weights import array_files
 from vit_jax.weights import artifact
 from vit_jax.weights import huggingface
 from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import timm
-from vit_jax.weights import timm_names
+from vit_jax.weights import to_huggingface
+from vit_jax.weights import to_timm
 from vit_jax.weights import training_run
 
-# What comes of shapes, names and settings that are not as they should be.
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+  """A format of weights.
+
+  Attributes:
+    find: returns the path to read if a path means this format, or None.
+    read: reads that path.
+    write: writes a new path as numbers of a dtype; None for formats that
+      `convert` does not write.
+  """
+
+  find: Callable[[pathlib.Path], pathlib.Path | None]
+  read: Callable[[pathlib.Path], weights_lib.Weights]
+  write: (
+    Callable[[weights_lib.Weights, pathlib.Path, npt.DTypeLike], None] | None
+  ) = None
+
+
+def _folder_writer(export: Callable[[weights_lib.Weights], Any]) -> Any:
+  """Returns a writer of the arrays and JSON files that `export` returns."""
+
+  def write(
+    weights: weights_lib.Weights, path: pathlib.Path, dtype: npt.DTypeLike
+  ) -> None:
+    if dtype != 'float32':
+      raise errors.UserError(f'dtype={dtype} is only for to=npz.')
+    if weights.model is not None:
+      weights.input_shape()  # Raises if it is not known.
+    arrays, contents = export(weights)
+    with files.replaced_folder(path) as folder:
+      array_files.write_safetensors(arrays, folder / array_files.SAFETENSORS)
+      for name, content in contents.items():
+        files.write_json(content, folder / name)
+
+  return write
+
+
+# The first that recognises a path reads it.
+FORMATS = {
+  'artifact': Format(artifact.find, artifact.load),
+  'run': Format(training_run.find_step, training_run.read),
+  'huggingface': Format(
+    huggingface.find, huggingface.read, _folder_writer(to_huggingface.export)
+  ),
+  'timm': Format(timm.find, timm.read, _folder_writer(to_timm.export)),
+  'npz': Format(npz.find, npz.read, npz.write),
+}
+
+WRITABLE = tuple(name for name, x in FORMATS.items() if x.write)
+
+# Arrays and settings that another program damaged raise these.
 _DAMAGED = (
   AttributeError,
   IndexError,
@@ -25,13 +84,14 @@ _DAMAGED = (
 
 
 def read(path: pathlib.Path) -> weights_lib.Weights:
-  """Reads a file or folder of any of the formats of `checkpoint.read`.
+  """Reads a file or folder of any format.
 
   Raises:
-    errors.UserError: if it is cut, or something else; the message says what.
+    errors.UserError: if it is cut or something else; the message says which.
   """
   try:
-    return _read_folder(path) if path.is_dir() else _read_file(path)
+    with weights_lib.naming(path):
+      weights = _read(path)
   except errors.UserError:
     raise
   except OSError as e:
@@ -39,48 +99,49 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
       f'{e.filename or path} cannot be read: {e.strerror or e}.'
     ) from e
   except _DAMAGED as e:
-    # Of what others write, only the common faults have messages of their own.
+    # Only common faults of other programs have messages of their own.
     raise errors.UserError(
-      f'{path} cannot be read: its arrays, or what its config.json says, are'
-      f' damaged or of another kind of model ({type(e).__name__}: {e}).'
+      f'{path} cannot be read: its arrays or its config.json are damaged or'
+      f' belong to another kind of model ({type(e).__name__}: {e}).'
     ) from e
+  return dataclasses.replace(weights, source=str(path))
 
 
-def _read_file(path: pathlib.Path) -> weights_lib.Weights:
-  is_in_artifact = path.name in (artifact.WEIGHTS, array_files.SAFETENSORS)
-  if is_in_artifact and artifact.is_artifact(path.parent):
-    return artifact.load(path.parent)
-  if array_files.is_safetensors(path):
-    return _read_safetensors(path)
-  with open(path, 'rb') as f:
-    is_zip = f.read(2) == b'PK'
-  if path.suffix == '.safetensors' and not is_zip:
-    return _read_safetensors(path)
-  return npz.read(path)
-
-
-def _read_folder(folder: pathlib.Path) -> weights_lib.Weights:
-  if artifact.is_artifact(folder):
-    return artifact.load(folder)
-  if step := training_run.find_step(folder):
-    return training_run.read(step)
-  config = files.read_json(folder / 'config.json')
-  if 'model_type' in config:
-    return huggingface.read(folder)
-  if 'architecture' in config:
-    return timm.read(folder)
-  return _read_safetensors(folder)
-
-
-def _read_safetensors(path: pathlib.Path) -> weights_lib.Weights:
+def _read(path: pathlib.Path) -> weights_lib.Weights:
+  for format_ in FORMATS.values():
+    if found := format_.find(path):
+      return format_.read(found)
   names = array_files.safetensors_names(path)
-  if huggingface.is_names(names):
-    return huggingface.read(path)
-  if timm_names.is_names(names):
-    return timm.read(path)
-  if any('/' in name for name in names):
-    return npz.from_flat(array_files.read_safetensors(path), path)
-  raise errors.UserError(
-    f'{path} holds neither a ViT of transformers nor of timm: its'
-    f' {len(names)} arrays have names such as {", ".join(names[:3])}.'
+  raise weights_lib.WeightsError(
+    f'is a ViT of neither transformers nor timm: its {len(names)} arrays have'
+    f' names such as {", ".join(names[:3])}.'
   )
+
+
+def convert(
+  weights: weights_lib.Weights,
+  destination: str,
+  to: str,
+  dtype: str = 'float32',
+) -> None:
+  """Writes weights in another format, whole or not at all.
+
+  Args:
+    weights: what `read` returns.
+    destination: a new file for 'npz', which holds only arrays; otherwise a new
+      folder, for `from_pretrained` of transformers or
+      `timm.create_model('local-dir:...', pretrained=True)`.
+    to: one of `WRITABLE`.
+    dtype: 'float32', or 'float16' for an `.npz` of half the size.
+
+  Raises:
+    errors.UserError: if the destination exists or the library lacks the model.
+  """
+  path, write = storage.local_path(destination), FORMATS[to].write
+  assert write is not None
+  if os.path.lexists(path):
+    raise errors.UserError(f'{path} exists. Delete it or name another.')
+  try:
+    write(weights, path, dtype)
+  except OSError as e:
+    raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e

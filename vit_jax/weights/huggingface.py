@@ -1,6 +1,8 @@
-"""Hugging Face's `ViTForImageClassification` and `ViTModel`."""
+"""Reads `ViTForImageClassification` and `ViTModel` of transformers."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+import copy
+import dataclasses
 import math
 import pathlib
 import re
@@ -8,7 +10,6 @@ from typing import Any
 
 from absl import logging
 
-from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
 from vit_jax.weights import extras
@@ -27,7 +28,24 @@ _BLOCK = (
   ('MlpBlock_0/Dense_1', 'output.dense'),
 )
 
-_ALIASES = (  # The modules of transformers 5, whose files have the old names.
+_NAMES = {  # Of a `ViTModel`.
+  'cls': 'embeddings.cls_token',
+  'Transformer/posembed_input/pos_embedding': 'embeddings.position_embeddings',
+  **torch_layout.array_names(
+    [
+      ('embedding', 'embeddings.patch_embeddings.projection'),
+      ('Transformer/encoder_norm', 'layernorm'),
+      *torch_layout.blocks(
+        'Transformer/encoderblock_{}', 'encoder.layer.{}', _BLOCK
+      ),
+      ('head', 'classifier'),
+      ('pre_logits', 'pooler.dense'),
+    ]
+  ),
+}
+_NEEDED = ('cls', 'embedding', 'Transformer/encoder_norm')
+
+_ALIASES = (  # Modules of transformers 5; its files keep the old names.
   (r'\blayers\.(\d+)\.', r'encoder.layer.\1.'),
   (r'attention\.q_proj', 'attention.attention.query'),
   (r'attention\.k_proj', 'attention.attention.key'),
@@ -43,47 +61,33 @@ _EXACT_GELU = {'gelu': True, 'gelu_new': False, 'gelu_pytorch_tanh': False}
 SIGMOID = 'multi_label_classification'  # The `problem_type` of that loss.
 
 
-def is_names(names: Collection[str]) -> bool:
-  """Whether these are names of the arrays of a ViT of transformers."""
-  return any('embeddings.patch_embeddings.' in name for name in names)
+def find(path: pathlib.Path) -> pathlib.Path | None:
+  """Returns a `.safetensors`, or its folder, of a model of transformers."""
+  if not array_files.is_safetensors(path):
+    return None
+  names = array_files.safetensors_names(path)
+  is_vit = any('embeddings.patch_embeddings.' in name for name in names)
+  is_ours = is_vit or 'model_type' in files.read_json(path / 'config.json')
+  return path if is_ours else None
 
 
-def array_names(
-  num_layers: int, *, head: bool, pre_logits: bool
-) -> dict[str, str]:
-  prefix = 'vit.' if head else ''
-  modules = [
-    ('embedding', f'{prefix}embeddings.patch_embeddings.projection'),
-    ('Transformer/encoder_norm', f'{prefix}layernorm'),
-    *torch_layout.blocks(
-      num_layers,
-      'Transformer/encoderblock_{}',
-      f'{prefix}encoder.layer.{{}}',
-      _BLOCK,
-    ),
-  ]
-  if head:
-    modules.append(('head', 'classifier'))
-  if pre_logits:
-    modules.append(('pre_logits', f'{prefix}pooler.dense'))
+def array_names(*, head: bool) -> dict[str, str]:
+  """Returns {official name: transformers'} of all arrays a ViT may have."""
+  if not head:
+    return _NAMES
   return {
-    'cls': f'{prefix}embeddings.cls_token',
-    'Transformer/posembed_input/pos_embedding': (
-      f'{prefix}embeddings.position_embeddings'
-    ),
-    **torch_layout.array_names(modules),
+    k: v if k.startswith('head/') else f'vit.{v}' for k, v in _NAMES.items()
   }
 
 
 def read(path: pathlib.Path) -> weights_lib.Weights:
   """Reads a folder of `save_pretrained`, or a `.safetensors` with its names.
 
-  The pooler of a `ViTModel` is the `pre_logits` layer of the official models.
-  Without a `config.json` beside it, a file is taken to have the exact GELU and
-  an epsilon of 1e-12, as `ViTConfig` has by default.
+  Without a `config.json` beside it, a file has the defaults of `ViTConfig`: the
+  exact GELU and an epsilon of 1e-12.
 
   Raises:
-    errors.UserError: if it is another architecture, damaged or not whole.
+    errors.UserError: if it is another architecture, damaged or incomplete.
   """
   arrays = array_files.read_safetensors(path)
   folder = path if path.is_dir() else path.parent
@@ -91,7 +95,7 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
     arrays,
     files.read_json(folder / 'config.json'),
     files.read_json(folder / 'preprocessor_config.json'),
-    str(path),
+    path.stem,
   )
 
 
@@ -99,40 +103,39 @@ def from_state_dict(
   arrays: Mapping[str, Any],
   config: Mapping[str, Any],
   preprocessor: Mapping[str, Any],
-  path: str,
+  model_name: str = 'model',
 ) -> weights_lib.Weights:
-  """Returns the weights of a state dict and what stands beside it.
+  """Returns the weights in a state dict of NumPy arrays.
+
+  The pooler of a `ViTModel` is the `pre_logits` layer of the official models.
 
   Args:
-    arrays: NumPy arrays by PyTorch's names.
+    arrays: by PyTorch's names.
     config: content of `config.json`; may be empty.
     preprocessor: content of `preprocessor_config.json`; may be empty.
-    path: where they are from, for messages.
+    model_name: what to call the model.
   """
   if (kind := config.get('model_type', 'vit')) != 'vit':
-    raise errors.UserError(
-      f"{path} is a model of type {kind!r} of transformers; only 'vit' is read."
+    raise weights_lib.WeightsError(
+      f"is a model of type {kind!r} of transformers; only 'vit' can be read."
     )
   arrays = {_old_name(name): x for name, x in arrays.items()}
   head = 'classifier.weight' in arrays
-  prefix = 'vit.' if head else ''
-  if not head:
-    arrays = {k.removeprefix('vit.'): x for k, x in arrays.items()}
-  arrays.pop(f'{prefix}embeddings.mask_token', None)  # Of pre-training only.
-  if head:  # transformers does not use it then.
+  if head:  # Then transformers does not use the pooler.
     arrays = {k: x for k, x in arrays.items() if '.pooler.' not in k}
-  num_layers = infer.count(
-    arrays, rf'{prefix}encoder\.layer\.\d+\.layernorm_before\.weight'
-  )
-  names = array_names(
-    num_layers, head=head, pre_logits='pooler.dense.weight' in arrays
-  )
-  torch_layout.check_names(arrays, names, path)
-  params = torch_layout.to_linen(
-    arrays, names, _heads(config, arrays, path), path
-  )
-  weights = _describe(params, config, preprocessor, path)
-  weights_lib.check(weights, path, names)
+  else:
+    arrays = {k.removeprefix('vit.'): x for k, x in arrays.items()}
+  for name in ('embeddings.mask_token', 'vit.embeddings.mask_token'):
+    arrays.pop(name, None)  # Only for pre-training.
+  names = array_names(head=head)
+  flat = torch_layout.renamed(arrays, names, _NEEDED)
+  num_heads = config.get('num_attention_heads', 0)
+  if 'num_attention_heads' not in config:
+    width = flat['cls'].shape[-1]
+    num_heads = infer.known_num_heads(width, has_config=bool(config))
+  params = torch_layout.to_linen(flat, names, num_heads)
+  weights = _describe(infer.described(params, model_name), config, preprocessor)
+  weights_lib.check(weights, names)
   return weights
 
 
@@ -142,58 +145,45 @@ def _old_name(name: str) -> str:
   return name
 
 
-def _heads(
-  config: Mapping[str, Any], arrays: Mapping[str, Any], path: str
-) -> int:
-  if 'num_attention_heads' in config:
-    return config['num_attention_heads']
-  width = next(
-    (x.shape[-1] for k, x in arrays.items() if k.endswith('cls_token')), 0
-  )
-  return infer.known_num_heads(width, path, has_config=bool(config))
-
-
 def _describe(
-  params: weights_lib.Params,
+  weights: weights_lib.Weights,
   config: Mapping[str, Any],
   preprocessor: Mapping[str, Any],
-  path: str,
 ) -> weights_lib.Weights:
+  """Returns weights with the fields of the JSON files."""
   activation = config.get('hidden_act', 'gelu')
-  if (
-    activation not in _EXACT_GELU or config.get('pooler_act', 'tanh') != 'tanh'
-  ):
-    raise errors.UserError(
-      f'{path} has the activation {activation!r} and the pooler'
-      f' {config.get("pooler_act")!r}; {sorted(_EXACT_GELU)} and tanh are known.'
+  pooler = config.get('pooler_act', 'tanh')
+  if activation not in _EXACT_GELU or pooler != 'tanh':
+    raise weights_lib.WeightsError(
+      f'has the activation {activation!r} and the pooler {pooler!r}; known are'
+      f' {sorted(_EXACT_GELU)} and tanh.'
     )
-  model, image_size = infer.model_of(params, pathlib.PurePath(path).stem)
-  model['transformer'] |= {
-    'dropout_rate': float(config.get('hidden_dropout_prob', 0.0)),
-    'attention_dropout_rate': float(
+  model = copy.deepcopy(weights.known_model())
+  model['transformer'].update(
+    dropout_rate=float(config.get('hidden_dropout_prob', 0.0)),
+    attention_dropout_rate=float(
       config.get('attention_probs_dropout_prob', 0.0)
     ),
-    'layer_norm_epsilon': float(config.get('layer_norm_eps', 1e-12)),
-    'exact_gelu': _EXACT_GELU[activation],
-  }
+    layer_norm_epsilon=float(config.get('layer_norm_eps', 1e-12)),
+    exact_gelu=_EXACT_GELU[activation],
+  )
+  size = weights.preprocessing.size
   if 'image_size' in config:
     size = config['image_size']
-    image_size = (size, size) if isinstance(size, int) else tuple(size)
-  class_names = weights_lib.numbered_classes(params)
+    size = (size, size) if isinstance(size, int) else tuple(size)
+  class_names = weights.class_names
   if class_names and (labels := config.get('id2label')):
     labels = {int(i): name for i, name in labels.items()}
     class_names = [labels.get(i, n) for i, n in enumerate(class_names)]
   mean, std = _normalisation(preprocessor)
-  weights = weights_lib.Weights(
-    params=params,
+  resize_test = _resize_test(preprocessor, size, model['model_name'])
+  fields = {'size': size, 'mean': mean, 'std': std, 'resize_test': resize_test}
+  weights = dataclasses.replace(
+    weights,
     model=model,
     class_names=class_names,
-    preprocessing=infer.preprocessing(
-      params,
-      image_size,
-      mean=mean,
-      std=std,
-      resize_test=_resize_test(preprocessor, image_size, path),
+    preprocessing=weights.preprocessing.changed(
+      {k: v for k, v in fields.items() if v is not None}
     ),
     loss='sigmoid' if config.get('problem_type') == SIGMOID else 'softmax',
   )
@@ -216,9 +206,11 @@ def _normalisation(
 
 
 def _resize_test(
-  preprocessor: Mapping[str, Any], size: tuple[int, int] | None, path: str
+  preprocessor: Mapping[str, Any],
+  size: tuple[int, int] | None,
+  model_name: str,
 ) -> int | tuple[int, int] | None:
-  """Returns what transformers resizes to before it takes the middle."""
+  """Returns the size to which transformers resizes before a centre crop."""
   if size is None or not preprocessor.get('do_center_crop'):
     return None
   crop, resize = preprocessor.get('crop_size'), preprocessor.get('size')
@@ -229,14 +221,14 @@ def _resize_test(
   elif isinstance(resize, dict):
     resize = _height_width(resize)
     is_large = resize[0] >= size[0] and resize[1] >= size[1]
-  else:  # Of old files: the shorter side.
+  else:  # Old files give the shorter side.
     is_large = isinstance(resize, int) and resize >= max(size)
   if crop in (None, size) and is_large:
     return resize
   logging.warning(
-    '%s: transformers resizes images to %s and takes the middle, %s, but the'
-    ' model is of images of %s: whole images are resized.',
-    path,
+    '%s: transformers resizes images to %s and crops the centre, %s, but the'
+    ' model takes images of %s: whole images are resized.',
+    model_name,
     resize,
     crop,
     size,
@@ -245,7 +237,7 @@ def _resize_test(
 
 
 def _height_width(size: Any) -> tuple[int, int]:
-  """Returns (height, width) of a size as transformers writes it."""
+  """Returns (height, width) of a size written by transformers."""
   if isinstance(size, int):
     return size, size
   return size['height'], size['width']

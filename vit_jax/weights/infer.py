@@ -1,4 +1,4 @@
-"""Which model a parameter tree is of, told from its names and shapes."""
+"""Tells the model from the names and shapes of its parameters."""
 
 from collections.abc import Mapping
 import math
@@ -6,62 +6,60 @@ import re
 from typing import Any
 
 from vit_jax.configs import spec
-from vit_jax.data import preprocessing as preprocessing_lib
-from vit_jax.runtime import errors
+from vit_jax.data import preprocessing
 from vit_jax.weights import record as weights_lib
 
 Model = dict[str, Any]
 
-# Heads by width, where a format does not say: those of the field's models.
+# Usual attention heads by width, for formats that do not store their number.
 _HEADS = {192: 3, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
 
 
-def known_num_heads(width: int, path: str, *, has_config: bool) -> int:
+def known_num_heads(width: int, *, has_config: bool) -> int:
   """Returns the usual number of heads of a width.
 
-  Args:
-    width: of the model.
-    path: where the weights are from, for messages.
-    has_config: whether there was a `config.json`, which does not say it.
-
   Raises:
-    errors.UserError: if there is none; only a config can tell then.
+    WeightsError: if there is none. `has_config` decides whether the message asks
+      to complete a `config.json` or to add one.
   """
   if width in _HEADS:
     return _HEADS[width]
   if width and width % 64 == 0:
     return width // 64
-  hint = 'Add it to its config.json' if has_config else 'Put its config.json'
-  raise errors.UserError(
-    f'{path} does not say how many heads its attention has, and no released'
-    f' model has width {width}. {hint}{"" if has_config else " beside it"}.'
+  hint = 'Add it to its' if has_config else 'Put beside it its'
+  raise weights_lib.WeightsError(
+    f'does not say how many heads its attention has, and no released model has'
+    f' width {width}. {hint} config.json.'
   )
 
 
-def model_of(
+def described(
   params: weights_lib.Params, model_name: str
-) -> tuple[Model | None, tuple[int, int] | None]:
-  """Returns (model config, image size in pixels, (height, width)).
+) -> weights_lib.Weights:
+  """Returns parameters with all that their names and shapes tell.
 
-  The image size is that of a square grid; dropout is 0. Either is None where
-  the tree does not tell.
-
-  Args:
-    params: nested, with official names.
-    model_name: what to call it.
+  Dropout rates are 0, and the image size is that of a square grid.
   """
+  model, size, class_names = None, None, []
   if 'embedding' in params:
-    model = _vit(params)
+    model = {'model_name': model_name, **_vit(params)}
   elif 'stem' in params:
-    model = _mixer(params)
-  else:
-    return None, None
-  model = {'model_name': model_name, **model}
-  return model, _image_size(params, model)
+    model = {'model_name': model_name, **_mixer(params)}
+  if model is not None:
+    size = _image_size(params, model)
+    class_names = weights_lib.numbered_classes(params)
+  return weights_lib.Weights(
+    params=params,
+    model=model,
+    class_names=class_names,
+    preprocessing=preprocessing.Preprocessing(
+      size=size, channels=weights_lib.num_channels(params)
+    ),
+  )
 
 
 def count(params: Mapping[str, Any], pattern: str) -> int:
-  """Returns how many names there are that match."""
+  """Returns how many names match."""
   return sum(re.fullmatch(pattern, name) is not None for name in params)
 
 
@@ -79,10 +77,10 @@ def _vit(params: weights_lib.Params) -> Model:
   if 'fc_norm' in params:
     model['fc_norm'] = True
   if 'conv_root' in params:
+    num_stages = count(params, r'block\d+')
     model['resnet'] = {
       'num_layers': tuple(
-        count(params[f'block{i + 1}'], r'unit\d+')
-        for i in range(count(params, r'block\d+'))
+        count(params[f'block{i + 1}'], r'unit\d+') for i in range(num_stages)
       ),
       'width_factor': params['conv_root']['kernel'].shape[-1] / 64,
     }
@@ -112,38 +110,17 @@ def _mixer(params: weights_lib.Params) -> Model:
   }
 
 
-def num_patches(params: weights_lib.Params) -> int | None:
-  """Returns how many patches the parameters are for; None if they don't say."""
-  if 'stem' in params:
-    mixing = params['MixerBlock_0']['token_mixing']
-    return mixing['Dense_0']['kernel'].shape[0]
-  posemb = params.get('Transformer', {}).get('posembed_input')
-  if not posemb:
-    return None
-  return posemb['pos_embedding'].shape[1] - ('cls' in params)
-
-
-def preprocessing(
-  params: weights_lib.Params, size: tuple[int, int] | None, **said: Any
-) -> preprocessing_lib.Preprocessing:
-  """Returns what a format says, and the channels, which the arrays tell.
-
-  Args:
-    params: nested, with official names.
-    size: (height, width) of the input; None where nothing tells.
-    **said: other fields of the record; those that are None keep their default.
-  """
-  said = {name: value for name, value in said.items() if value is not None}
-  if weights_lib.first_kernel(params) is not None:
-    said['channels'] = weights_lib.num_channels(params)
-  return preprocessing_lib.Preprocessing().changed({'size': size, **said})
-
-
 def _image_size(
   params: weights_lib.Params, model: Model
 ) -> tuple[int, int] | None:
-  patches = num_patches(params)
-  side = math.isqrt(patches or 0)
-  if not patches or side**2 != patches:
+  what, flat = spec.of(model), weights_lib.flatten(params)
+  if what.token_mixing:
+    num_patches = flat[what.token_mixing].shape[0]
+  elif what.position_embeddings in flat:
+    num_tokens = flat[what.position_embeddings].shape[1]
+    num_patches = num_tokens - what.num_prefix_tokens
+  else:
     return None
-  return spec.of(model).image_size((side, side))
+  side = math.isqrt(max(num_patches, 0))
+  is_square = num_patches > 0 and side**2 == num_patches
+  return what.image_size((side, side)) if is_square else None

@@ -1,5 +1,6 @@
-"""The parameters that a run starts with, pretrained or random."""
+"""Makes the first parameters of a run, pretrained or random."""
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -24,20 +25,31 @@ def initial_params(
   image_shape: tuple[int, int, int],
   weights: weights_lib.Weights | None = None,
 ) -> dict[str, Any]:
-  """Returns the parameters to start with, pretrained or random.
+  """Returns the first parameters of a run.
 
   Args:
     config: settings.
     module: the model.
-    shapes: of its parameters.
+    shapes: shapes of its parameters.
     image_shape: [H, W, C] of its input.
-    weights: None for random ones.
+    weights: pretrained weights; None for random parameters.
   """
   if weights is None:
     params = models.init_params(module, image_shape, config.seed)
   else:
     shapes = jax.eval_shape(blocks.unstack, shapes)
-    params = _pretrained_params(config, shapes, image_shape, weights)
+    head = {
+      name: np.zeros(x.shape, np.float32) for name, x in shapes['head'].items()
+    }
+    head['bias'] += config.head_bias_init
+    params = adaptation.adapt(
+      weights,
+      {**shapes, 'head': head},
+      config.model,
+      grid=spec.of(config.model).grid(image_shape[:2]),
+      adapt_channels=config.adapt_channels,
+      adapt_patches=config.adapt_patches,
+    )
     params = blocks.stack(params) if config.scan_layers else params
   if config.posemb == 'sincos2d':
     _fix_positions(config, params, image_shape, weights)
@@ -50,9 +62,9 @@ def _fix_positions(
   image_shape: tuple[int, int, int],
   weights: weights_lib.Weights | None,
 ) -> None:
-  """Sets position embeddings to fixed ones; that of the class token to 0.
+  """Sets position embeddings to fixed ones, and the class token's to 0.
 
-  Learned ones of a file are not replaced: it would give wrong features.
+  Refuses to replace learned ones, which would give wrong features.
   """
   what = spec.of(config.model)
   prefix = what.num_prefix_tokens
@@ -60,7 +72,7 @@ def _fix_positions(
     have = weights_lib.flatten(weights.params)[what.position_embeddings]
     if not positions.are_sincos2d(have[0, prefix:]):
       raise errors.UserError(
-        f"config.posemb is 'sincos2d', but {config.pretrained} has learned"
+        f"config.posemb is 'sincos2d', but {weights.source} has learned"
         f" position embeddings, which fixed ones cannot replace. Set 'learn'."
       )
   embeddings = positions.sincos2d(what.grid(image_shape[:2]), what.width)
@@ -70,24 +82,57 @@ def _fix_positions(
   }
 
 
-def _pretrained_params(
-  config: ml_collections.ConfigDict,
-  shapes: dict[str, Any],
-  image_shape: tuple[int, int, int],
+def lit_params(
+  module: Any,
   weights: weights_lib.Weights,
+  shapes: dict[str, Any],
+  *,
+  grid: tuple[int, int],
+  seed: int = 0,
 ) -> dict[str, Any]:
-  head = {
-    'kernel': np.zeros(shapes['head']['kernel'].shape, np.float32),
-    'bias': np.full(
-      shapes['head']['bias'].shape, config.head_bias_init, np.float32
-    ),
+  """Returns the first parameters of a LiT model.
+
+  Args:
+    module: the model.
+    weights: weights of a ViT, which becomes the image tower without its head, or
+      of both towers. Missing parameters start at random.
+    shapes: shapes of the parameters.
+    grid: (rows, columns) of patches.
+    seed: seeds the random parameters.
+
+  Raises:
+    errors.UserError: if the weights do not fit the model.
+  """
+  params, head = _random_params(module, seed), None
+  if 'img' in weights.params:
+    params |= weights.params
+    head = params['img'].get('head')
+    tower = weights.model and spec.image_tower(weights.model)
+    weights = dataclasses.replace(weights, params=params['img'], model=tower)
+  if 'b' not in shapes:  # Only the sigmoid loss has it.
+    params.pop('b', None)
+  want = dict(shapes['img'])
+  if 'head' in want:
+    want['head'] = head or _random_head(want['head'], seed)
+  params['img'] = adaptation.adapt(weights, want, module.image, grid=grid)
+  with weights_lib.naming(weights.source):
+    weights_lib.check_fit(
+      weights_lib.flatten(params), weights_lib.flatten(shapes), 'the model'
+    )
+  return jax.tree.map(lambda x, s: np.asarray(x, s.dtype), params, shapes)
+
+
+def _random_params(module: Any, seed: int) -> dict[str, Any]:
+  # Only the text tower: the image tower comes from the file.
+  tokens = jnp.zeros((1, module.pp['max_len']), jnp.int32)
+  return module.init(jax.random.key(seed), tokens=tokens)['params']
+
+
+def _random_head(shapes: dict[str, Any], seed: int) -> dict[str, Any]:
+  # Not zeros like a ViT's: the direction of a zero embedding has no gradient.
+  init = nn.initializers.lecun_normal()
+  key = jax.random.fold_in(jax.random.key(seed), 1)
+  return {
+    'kernel': init(key, shapes['kernel'].shape),
+    'bias': np.zeros(shapes['bias'].shape, np.float32),
   }
-  return adaptation.adapt(
-    weights,
-    {**shapes, 'head': head},
-    config.model,
-    path=config.pretrained,
-    grid=spec.of(config.model).grid(image_shape[:2]),
-    adapt_channels=config.adapt_channels,
-    adapt_patches=config.adapt_patches,
-  )

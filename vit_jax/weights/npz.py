@@ -1,54 +1,68 @@
-"""Official `.npz` checkpoints: released, Linen's or big_vision's names."""
+"""Official `.npz` checkpoints, named by the release, Linen or big_vision."""
 
 from collections.abc import Mapping
 import math
 import pathlib
 import re
+import textwrap
 from typing import Any
 
+from absl import logging
 import numpy as np
+import numpy.typing as npt
 
 from vit_jax.models import blocks
 from vit_jax.runtime import errors
 from vit_jax.weights import array_files
+from vit_jax.weights import extras
 from vit_jax.weights import infer
 from vit_jax.weights import record as weights_lib
 
 _GROUP_NORM = re.compile(r'gn(\d+|_root|_proj)')
 
 
+def find(path: pathlib.Path) -> pathlib.Path | None:
+  """Returns `path` unless it is a `.safetensors` with names of a library."""
+  if not array_files.is_safetensors(path):
+    return path
+  names = array_files.safetensors_names(path)
+  return path if any('/' in name for name in names) else None
+
+
 def read(path: pathlib.Path) -> weights_lib.Weights:
-  """Reads an `.npz`, in any of the three namings.
+  """Reads an `.npz`, or a `.safetensors` with the same names.
 
   Raises:
-    errors.UserError: if it is no checkpoint.
+    errors.UserError: if it is not a checkpoint.
   """
-  return from_flat(array_files.read_npz(path), path)
-
-
-def from_flat(
-  flat: Mapping[str, np.ndarray], path: pathlib.Path
-) -> weights_lib.Weights:
-  """Returns the weights that arrays named 'module/name' are."""
-  params = params_of(flat, path)
-  model, image_size = infer.model_of(params, path.stem)
-  weights = weights_lib.Weights(
-    params=params,
-    model=model,
-    class_names=weights_lib.numbered_classes(params) if model else (),
-    preprocessing=infer.preprocessing(params, image_size),
-  )
-  weights_lib.check(weights, str(path))
+  is_npz = not array_files.is_safetensors(path)
+  read_arrays = array_files.read_npz if is_npz else array_files.read_safetensors
+  params = params_of(read_arrays(path))
+  weights = infer.described(params, path.stem)
+  weights_lib.check(weights)
   return weights
 
 
-def params_of(
-  flat: Mapping[str, np.ndarray], path: pathlib.Path
-) -> dict[str, Any]:
-  """Returns the parameters that arrays named 'module/name' are, unchecked.
+def write(
+  weights: weights_lib.Weights, path: pathlib.Path, dtype: npt.DTypeLike
+) -> None:
+  """Writes an `.npz` and warns about the fields it cannot hold."""
+  if path.suffix != '.npz':
+    raise errors.UserError(f'{path} must end in .npz.')
+  lost = extras.lost(weights, infer.described(weights.params, ''))
+  (lost.get('model') or {}).pop('model_name', None)
+  values = ', '.join(f'{name} {value}' for name, value in lost.items() if value)
+  if values:
+    values = textwrap.shorten(values, 500)
+    logging.warning('%s holds only arrays. It loses %s.', path, values)
+  array_files.write_npz(weights_lib.flatten(weights.params), path, dtype)
+
+
+def params_of(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
+  """Returns the parameters in arrays named 'module/name', unchecked.
 
   Raises:
-    errors.UserError: if the names are those of no parameter tree.
+    WeightsError: if the names do not make a parameter tree.
   """
   # big_vision saves the optimizer's state beside the parameters.
   prefix = 'params/'
@@ -61,13 +75,13 @@ def params_of(
   names = set(flat)
   nested = [n for n in names if any(m.startswith(f'{n}/') for m in names)]
   if not flat or nested:
-    raise errors.UserError(
-      f'{path} is no checkpoint: it holds {len(flat)} arrays, of which'
-      f' {nested[:3]} are also the names of modules.'
+    raise weights_lib.WeightsError(
+      f'is not a checkpoint: it has {len(flat)} arrays, and {nested[:3]} are'
+      f' names of both an array and a module.'
     )
   params = to_linen(weights_lib.unflatten(flat))
   if 'pos_embedding' in params and 'embedding' in params:
-    params = _from_big_vision(params, path)
+    params = _from_big_vision(params)
   return params
 
 
@@ -76,8 +90,8 @@ def to_linen(params: Mapping[str, Any]) -> dict[str, Any]:
 
   Before Linen, unnamed modules of one parent were numbered together
   (`LayerNorm_0`, `MultiHeadDotProductAttention_1`, `LayerNorm_2`); Linen counts
-  each class alone. Modules given a name start in lower case and keep it.
-  Group-norm arrays [1, 1, 1, C], as they were, become [C].
+  each class alone. Named modules start in lower case and keep their name.
+  Old group-norm arrays [1, 1, 1, C] become [C].
   """
   numbers: dict[str, list[int]] = {}
   for name in params:
@@ -98,16 +112,13 @@ def to_linen(params: Mapping[str, Any]) -> dict[str, Any]:
   return linen
 
 
-def _from_big_vision(
-  params: dict[str, Any], path: pathlib.Path
-) -> dict[str, Any]:
-  """Moves what big_vision has elsewhere to where the official code has it."""
+def _from_big_vision(params: dict[str, Any]) -> dict[str, Any]:
+  """Moves big_vision's arrays to their places in the official code."""
   if 'MAPHead_0' in params:
-    raise errors.UserError(
-      f'{path} pools by attention (big_vision, pool_type=map), which no model'
-      f' here does.'
+    raise weights_lib.WeightsError(
+      'pools by attention (big_vision, pool_type=map), which no model here does.'
     )
-  # Its scan=True stacks the blocks.
+  # big_vision's scan=True stacks the blocks.
   encoder = blocks.unstack(params['Transformer'])
   posemb = params['pos_embedding']
   if 'cls' in params:
@@ -120,12 +131,11 @@ def _from_big_vision(
 def with_class_token(
   posemb: np.ndarray, num_patches: int | None = None
 ) -> np.ndarray:
-  """Adds a position embedding of zeros for a class token that has none.
+  """Adds a zero position embedding for a class token that has none.
 
   Args:
-    posemb: [1, L, D].
-    num_patches: if L is another number, the class token has one already; None
-      if it is not known, and the grid is square.
+    posemb: [1, L, D]; it has one already unless L is `num_patches`.
+    num_patches: None if unknown; then the grid is square.
   """
   length = posemb.shape[1]
   if length != (num_patches or math.isqrt(length) ** 2):

@@ -1,4 +1,4 @@
-"""Programs that need no Flax: ONNX and StableHLO."""
+"""Writes a model as a program for other runtimes: ONNX or StableHLO."""
 
 from collections.abc import Callable
 from importlib import metadata
@@ -27,9 +27,9 @@ _TOLERANCE = 1e-4
 
 
 def program(weights: weights_lib.Weights) -> Function:
-  """Returns pixels from 0 to 255 to logits, its parameters being constants.
+  """Returns the function from pixels (0 to 255) to logits, in float32.
 
-  It computes in float32, as one program is for all platforms.
+  The parameters are its constants.
   """
   weights_lib.check_vision(weights)
   module = weights.module().clone(dtype=jnp.float32)
@@ -39,41 +39,36 @@ def program(weights: weights_lib.Weights) -> Function:
     images = augment.normalize(
       pixels, weights.preprocessing.mean, weights.preprocessing.std
     )
-    return module.apply({'params': params}, images, train=False)
+    return jnp.asarray(module.apply({'params': params}, images, train=False))
 
   return call
 
 
 def export(weights: weights_lib.Weights, output: str) -> float:
-  """Writes a program, whole or not at all.
-
-  Args:
-    weights: of a ViT or a Mixer.
-    output: path of a new .onnx or .stablehlo.
+  """Writes a program to a new .onnx or .stablehlo, whole or not at all.
 
   Returns:
     The largest difference between its outputs and those of the model, for three
     random images, relative to the largest output.
 
   Raises:
-    errors.UserError: if the file is there, cannot be written, or comes out wrong.
+    errors.UserError: if the file exists, cannot be written, or gives other
+      outputs than the model.
   """
   path = storage.local_path(output)
   if path.suffix not in _WRITERS:
-    raise errors.UserError(
-      f'--output={output} must end in {" or ".join(_WRITERS)}.'
-    )
+    endings = ' or '.join(_WRITERS)
+    raise errors.UserError(f'output={output} must end in {endings}.')
   if os.path.lexists(path):
     raise errors.UserError(f'{path} exists. Delete it or name another.')
   function = program(weights)
   try:
-    # Weights of more than 2 GB are in a second file, which has to be there.
+    # More than 2 GB of weights take a second file, which must lie beside it.
     with files.replaced_file(path) as temporary:
       run = _WRITERS[path.suffix](function, weights, temporary)
-      difference = _difference(run, function, weights.image_shape)
+      return _difference(run, function, weights.input_shape())
   except OSError as e:
     raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e
-  return difference
 
 
 def _difference(
@@ -100,7 +95,8 @@ def _write_stablehlo(
   function: Function, weights: weights_lib.Weights, path: pathlib.Path
 ) -> Run:
   (batch,) = jax_export.symbolic_shape('batch')
-  pixels = jax.ShapeDtypeStruct((batch, *weights.image_shape), jnp.float32)
+  shape = (batch, *weights.input_shape())
+  pixels = jax.ShapeDtypeStruct(shape, jnp.float32)
   exported = jax_export.export(jax.jit(function), platforms=_PLATFORMS)(pixels)
   path.write_bytes(exported.serialize())
   again = jax_export.deserialize(bytearray(path.read_bytes()))
@@ -118,17 +114,17 @@ def _write_onnx(
     raise errors.UserError(
       f"{path.name} needs more: pip install 'vit_jax[onnx]'. A .stablehlo does not."
     ) from e
-  # It warns of each symbolic dimension.
+  # It warns about each symbolic dimension.
   logging.getLogger('onnx_ir').setLevel(logging.ERROR)
   try:
     model = jax2onnx.to_onnx(
       function,
-      [('batch', *weights.image_shape)],
+      [('batch', *weights.input_shape())],
       model_name='vit_jax',
       input_names=['pixels'],
       output_names=['logits' if weights.class_names else 'features'],
     )
-  except Exception as e:  # It reads JAX's internals, which change.
+  except Exception as e:  # jax2onnx reads JAX's internals, which change.
     raise errors.UserError(
       f'jax2onnx {metadata.version("jax2onnx")} cannot convert this model with'
       f' jax {jax.__version__} ({type(e).__name__}: {errors.first_line(e)}).'

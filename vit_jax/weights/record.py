@@ -1,6 +1,7 @@
-"""A model's parameters and all that is needed to run them."""
+"""`Weights`: a model's parameters and all that is needed to run them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
 import math
 from typing import Any
@@ -19,19 +20,33 @@ from vit_jax.runtime import errors
 Params = Mapping[str, Any]
 
 
+class WeightsError(errors.UserError):
+  """What is wrong with weights, said without their name: see `naming`."""
+
+
+@contextlib.contextmanager
+def naming(source: object) -> Iterator[None]:
+  """Puts the source of weights before the message of a `WeightsError`."""
+  try:
+    yield
+  except WeightsError as e:
+    raise WeightsError(f'{source} {e}'.strip()) from e
+
+
 @dataclasses.dataclass(frozen=True)
 class Weights:
   """What a file or a folder of weights holds.
 
   Attributes:
     params: nested, with the names of the official code.
-    model: arguments of the model's class but for `num_classes`, as in
-      `configs.models`; None where the arrays do not tell.
+    model: arguments of the model's class except `num_classes`, as in
+      `configs.models`; None if nothing tells.
     class_names: in the order of the logits; empty without a head.
     preprocessing: how an image becomes the model's input.
-    loss: 'softmax' or 'sigmoid', which makes probabilities of logits.
-    info: how it came about; for the reader only.
+    loss: 'softmax' or 'sigmoid', the function from logits to probabilities.
+    info: how the weights were made, for readers only.
     vocabulary: file of the tokeniser of a LiT model; None for other models.
+    source: the file or folder that was read, for messages.
   """
 
   params: Params
@@ -43,36 +58,47 @@ class Weights:
   loss: str = 'softmax'
   info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   vocabulary: str | None = None
+  source: str = 'the checkpoint'
 
   @property
   def image_shape(self) -> tuple[int, int, int] | None:
-    """[H, W, C] of the input; None where nothing tells."""
+    """[H, W, C] of the input; None if nothing tells."""
     return self.preprocessing.image_shape
+
+  def input_shape(self) -> tuple[int, int, int]:
+    """Returns `image_shape`; raises `errors.UserError` if nothing tells."""
+    if self.image_shape is None:
+      raise errors.UserError(
+        'These weights do not tell the size of their images, because their'
+        ' patches are not a square grid. Give it with image_size=HEIGHT,WIDTH.'
+      )
+    return self.image_shape
+
+  def known_model(self) -> Mapping[str, Any]:
+    """Returns `model`; raises `errors.UserError` if nothing tells."""
+    if self.model is None:
+      names = ', '.join(sorted(flatten(self.params))[:3])
+      raise errors.UserError(
+        f'These weights do not tell which model they belong to: their arrays'
+        f' are {names}, ... To fine-tune them, set config.model.'
+      )
+    return self.model
 
   @property
   def spec(self) -> spec.ModelSpec:
-    """What the model is; raises what `module` does."""
-    return spec.of(self._known_model())
+    """What the model is; raises what `known_model` does."""
+    return spec.of(self.known_model())
 
   def module(self) -> nn.Module:
-    """Returns the model, without parameters.
-
-    Raises:
-      errors.UserError: if the weights do not tell which it is.
-    """
-    model = self._known_model()
-    if spec.has_texts(model):  # Its classes are what texts say.
+    """Returns the model, without parameters; raises what `known_model` does."""
+    model = self.known_model()
+    if spec.has_texts(model):  # Texts name its classes.
       return models.from_config(model)
     return models.from_config(model, num_classes=len(self.class_names) or None)
 
-  def _known_model(self) -> Mapping[str, Any]:
-    if self.model is None:
-      raise errors.UserError(
-        'These weights do not tell which model they are of: their arrays are'
-        f' {", ".join(sorted(flatten(self.params))[:3])}, ... To fine-tune them,'
-        ' set config.model.'
-      )
-    return self.model
+  def grid(self) -> tuple[int, int]:
+    """Returns (rows, columns) of the patches of an image."""
+    return self.spec.grid(self.input_shape()[:2])
 
 
 _VOCABULARIES = {  # By the name of the tokeniser.
@@ -82,7 +108,7 @@ _VOCABULARIES = {  # By the name of the tokeniser.
 
 
 def vocabulary_name(model: model_configs.ModelConfig) -> str:
-  """Returns how the vocabulary of a LiT model is called beside its weights."""
+  """Returns the name of the file with the vocabulary of a LiT model."""
   return _VOCABULARIES[model['pp']['tokenizer_name']]
 
 
@@ -97,63 +123,55 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def numbered_classes(params: Params) -> list[str]:
-  """Returns 'class 0', 'class 1', ..., as many as the head has."""
+  """Returns 'class 0', 'class 1', ..., one for each logit of the head."""
   head = params.get('head')
   return [f'class {i}' for i in range(len(head['bias']))] if head else []
 
 
 def has_zero_head(params: Params) -> bool:
-  """Whether the head is all zeros, as in ImageNet-21k files of the paper."""
+  """Whether the head is all zeros, as in the paper's ImageNet-21k files."""
   return 'head' in params and not any(
     np.any(x) for x in params['head'].values()
   )
 
 
 def check_vision(weights: Weights) -> None:
-  """Raises `errors.UserError` unless the weights are of images of a size."""
+  """Raises `errors.UserError` unless the model takes images of a known size."""
   if spec.has_texts(weights.model):
     raise errors.UserError(
       'These weights compare images with texts: use'
       ' vit-jax zero_shot --labels=...'
     )
-  weights.module()  # Raises if the model is not known.
-  if weights.image_shape is None:
-    raise errors.UserError(
-      'These weights do not tell the size of their images: their patches are no'
-      ' square grid. Give it with image_size=HEIGHT,WIDTH.'
-    )
+  weights.known_model()
+  weights.input_shape()
 
 
 def check_can_predict(weights: Weights) -> None:
-  """Raises `errors.UserError` unless the weights have a head that was trained."""
+  """Raises `errors.UserError` unless the weights have a trained head."""
   if not weights.class_names:
     raise errors.UserError(
-      'These weights have no head: they give features, no classes. Fine-tune'
+      'These weights have no head: they give features but no classes. Fine-tune'
       ' them with config.pretrained.'
     )
   if has_zero_head(weights.params):
     raise errors.UserError(
-      'The head of these weights is all zeros, so that every class would be as'
-      ' probable as any other: the ImageNet-21k files of the paper were'
-      ' published so. They are good to fine-tune from; to predict, take one'
-      ' whose head is `ok` in vit-jax models.'
+      'The head of these weights is all zeros, which would make all classes'
+      ' equally probable: the ImageNet-21k files of the paper were published so.'
+      ' Fine-tune them, or predict with weights whose head is `ok` in vit-jax'
+      ' models.'
     )
 
 
 def first_kernel(params: Params) -> Any | None:
-  """Returns the kernel that sees the image; None if there is none."""
+  """Returns the kernel that sees the image; None without one."""
   tower = flatten(params.get('img', params))  # The image tower of LiT models.
   return next((tower[n] for n in spec.FIRST_KERNELS if n in tower), None)
 
 
 def num_channels(params: Params) -> int:
-  """Returns how many channels the first kernel takes."""
-  return first_kernel(params).shape[2]
-
-
-def grid(weights: Weights) -> tuple[int, int]:
-  """Returns (rows, columns) of the patches of an image; its size is known."""
-  return weights.spec.grid(weights.image_shape[:2])
+  """Returns how many channels the first kernel takes; 3 without one."""
+  kernel = first_kernel(params)
+  return 3 if kernel is None else kernel.shape[2]
 
 
 def describe(weights: Weights) -> str:
@@ -166,33 +184,31 @@ def describe(weights: Weights) -> str:
   return f'{name}: {facts}' if name else facts
 
 
-def check(
-  weights: Weights, path: str, names: Mapping[str, str] | None = None
-) -> None:
-  """Raises `errors.UserError` unless the parameters fit the model.
+def check(weights: Weights, names: Mapping[str, str] | None = None) -> None:
+  """Raises `WeightsError` unless the parameters fit the model.
 
   Args:
     weights: what to check; passes if the model or the image size is unknown.
-    path: where they are from, for the message.
-    names: how the file calls its arrays, by their official names.
+    names: what the file calls its arrays, by their official names.
   """
-  if weights.model is None or weights.image_shape is None:
-    return
   shape = weights.image_shape
-  _check_input(weights, path)
+  if weights.model is None or shape is None:
+    return
+  _check_preprocessing(weights.preprocessing)
+  wrong = [n for n in weights.class_names if not isinstance(n, str)]
+  if wrong:
+    raise WeightsError(f'has the label {wrong[0]!r}, which is not text.')
   try:
-    module = weights.module()
-    want = models.abstract_params(module, shape)
+    want = models.abstract_params(weights.module(), shape)
   except _WRONG_MODEL as e:
-    reason = str(e).strip().split('\n')[0]
-    raise errors.UserError(
-      f'{path} does not make a model: {reason} Its shapes or its config.json'
-      f' are damaged, or of another architecture.'
+    raise WeightsError(
+      f'does not make a model: {errors.first_line(e)} Its shapes or its'
+      f' config.json are damaged, or belong to another architecture.'
     ) from e
-  check_fit(flatten(weights.params), flatten(want), path, 'its model', names)
+  check_fit(flatten(weights.params), flatten(want), 'its model', names)
 
 
-# What modules raise at sizes that are of the wrong type, or make no sense.
+# Modules raise these for sizes that have the wrong type or make no sense.
 _WRONG_MODEL = (
   AssertionError,
   AttributeError,
@@ -204,36 +220,28 @@ _WRONG_MODEL = (
 )
 
 
-def _check_input(weights: Weights, path: str) -> None:
-  channels = weights.image_shape[2]
-  for name in ('mean', 'std'):
-    values = getattr(weights.preprocessing, name)
-    is_right = len(values) in (1, channels) and all(
+def _check_preprocessing(record: preprocessing_lib.Preprocessing) -> None:
+  for name, values in (('mean', record.mean), ('std', record.std)):
+    is_right = len(values) in (1, record.channels) and all(
       isinstance(v, int | float)
       and math.isfinite(v)
       and (name == 'mean' or v > 0)
       for v in values
     )
     if not is_right:
-      raise errors.UserError(
-        f'{path} has the {name} {tuple(values)} of pixels: it needs 1 number or'
-        f' {channels}, as many as channels, and those of std greater than 0.'
+      raise WeightsError(
+        f'has the {name} {tuple(values)} of pixels: it needs 1 number or'
+        f' {record.channels}, one a channel, and std must be greater than 0.'
       )
-  wrong = [n for n in weights.class_names if not isinstance(n, str)]
-  if wrong:
-    raise errors.UserError(
-      f'{path} has the label {wrong[0]!r}, which is not text.'
-    )
 
 
 def check_fit(
   have: Mapping[str, Any],
   want: Mapping[str, Any],
-  path: str,
   model: str,
   names: Mapping[str, str] | None = None,
 ) -> None:
-  """Raises `errors.UserError` unless flat names and shapes are the same."""
+  """Raises `WeightsError` unless flat names and shapes are those of `model`."""
   rows = []
   for key in sorted(have.keys() | want.keys()):
     name = f'{key} ({names[key]})' if names and key in names else key
@@ -246,8 +254,8 @@ def check_fit(
         f'  {name}: {have[key].shape}, the model wants {want[key].shape}'
       )
   if rows:
-    raise errors.UserError(
-      f'{path} does not fit {model}: {len(rows)} arrays differ'
+    raise WeightsError(
+      f'does not fit {model}: {len(rows)} arrays differ'
       f' ({len(have)} in the file, {len(want)} in the model).\n'
       + '\n'.join(rows[:5])
       + '\nIs it another variant? See config.model and config.pretrained.'

@@ -12,19 +12,20 @@ import huggingface_hub
 
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
+from vit_jax.configs import spec
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
 
 _HUB = 'hf://'
-_HUB_FILES = (
+_HUB_FILES = [
   'config.json',
   'preprocessor_config.json',
   'model.safetensors',
   'model.safetensors.index.json',
   'model-*-of-*.safetensors',
-)
+]
 
 # A name with one of these endings is a path.
 _SUFFIXES = (
@@ -198,3 +199,40 @@ def _hub_folder(name: str, path: pathlib.Path) -> pathlib.Path:
           raise errors.UserError(f'{_HUB}{name}: {reason}') from e
         shutil.rmtree(folder / '.cache', ignore_errors=True)
   return path
+
+
+def lit_name(model: str) -> str | None:
+  """Returns `LiT-B16B` for itself or `lit_b16b`; None for other names."""
+  for name, config in model_configs.MODEL_CONFIGS.items():
+    names = (name, model_configs.short_name(name))
+    if spec.has_texts(config) and model in names:
+      return name
+  return None
+
+
+def find_vocabulary(
+  model: model_configs.ModelConfig, path: str, directory: str
+) -> str:
+  """Returns the path of the tokeniser's file of a LiT model.
+
+  Args:
+    model: config of the model.
+    path: the user's file; '' for the file of the released model.
+    directory: folder of released files, or the URL of one.
+
+  Raises:
+    errors.UserError: if no file is known.
+  """
+  if path:
+    return path
+  name = lit_name(model['model_name'] or '')
+  if name is None:
+    raise errors.UserError(
+      f'{model["model_name"]} is not a released model, so its vocabulary is not'
+      f' known. Set config.vocabulary=FILE.'
+    )
+  source = registry.entries()[name].vocabulary
+  file = source.split('/')[-1]
+  if download.is_url(directory):
+    directory, source = 'checkpoints', f'{directory}/{file}'
+  return str(download_first([source], storage.local_path(directory) / file))

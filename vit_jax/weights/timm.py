@@ -1,6 +1,8 @@
-"""timm's `VisionTransformer`, its hybrids and `MlpMixer`."""
+"""Reads timm's `VisionTransformer`, its hybrids and `MlpMixer`."""
 
 from collections.abc import Mapping
+import copy
+import dataclasses
 import math
 import pathlib
 import re
@@ -9,7 +11,6 @@ from typing import Any
 from absl import logging
 
 from vit_jax.configs import spec
-from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
 from vit_jax.weights import extras
@@ -19,14 +20,15 @@ from vit_jax.weights import record as weights_lib
 from vit_jax.weights import timm_names
 from vit_jax.weights import torch_layout
 
-EPSILON = 1e-6  # Of LayerNorm, which timm's config.json does not say.
-OPTIONS = 'vit_jax_options'  # What we add to it: what it cannot say.
+EPSILON = 1e-6  # Of LayerNorm; timm's config.json does not give it.
+OPTIONS = 'vit_jax_options'  # Our key there, for settings it cannot give.
+
+_POSEMB = 'Transformer/posembed_input/pos_embedding'
 
 # Whether `act_layer` is the exact GELU; None is timm's default.
 _EXACT_GELU = {None: True, 'gelu': True, 'gelu_tanh': False}
 
-# What architectures have that is not usual for their width, and that a
-# config.json does not repeat.
+# Unusual settings of architectures, which a config.json does not repeat.
 _UNUSUAL = (
   (r'test_vit2?', {'num_heads': 2}),
   (r'vit_base_patch16_gap_224', {'num_heads': 16}),
@@ -43,74 +45,80 @@ HYBRIDS_DIFFER = (
 )
 
 
+def find(path: pathlib.Path) -> pathlib.Path | None:
+  """Returns a `.safetensors`, or its folder, of a model of timm."""
+  if not array_files.is_safetensors(path):
+    return None
+  is_ours = timm_names.is_names(array_files.safetensors_names(path))
+  has_config = 'architecture' in files.read_json(path / 'config.json')
+  return path if is_ours or has_config else None
+
+
 def read(path: pathlib.Path) -> weights_lib.Weights:
   """Reads a `.safetensors` of timm, or a folder with it and `config.json`.
 
   Raises:
-    errors.UserError: if it is another architecture, damaged or not whole.
+    errors.UserError: if it is another architecture, damaged or incomplete.
   """
   folder = path if path.is_dir() else path.parent
-  return from_state_dict(
-    array_files.read_safetensors(path),
-    files.read_json(folder / 'config.json'),
-    str(path),
-  )
+  arrays = array_files.read_safetensors(path)
+  config = files.read_json(folder / 'config.json')
+  return from_state_dict(arrays, config, path.stem)
 
 
 def from_state_dict(
-  arrays: Mapping[str, Any], config: Mapping[str, Any], path: str
+  arrays: Mapping[str, Any],
+  config: Mapping[str, Any],
+  model_name: str = 'model',
 ) -> weights_lib.Weights:
-  """Returns the weights of a state dict and its `config.json`.
+  """Returns the weights in a state dict of NumPy arrays.
 
   Args:
-    arrays: NumPy arrays by timm's names.
-    config: as timm writes it for the Hugging Face hub; may be empty, and then
-      heads are those usual for the width and the pooling that of the arrays.
-    path: where they are from, for messages.
+    arrays: by timm's names.
+    config: content of timm's `config.json`; without it, heads are those usual
+      for the width, and the arrays tell the pooling.
+    model_name: what to call the model.
   """
+  architecture = config.get('architecture')
+  with weights_lib.naming(f'({architecture})' if architecture else ''):
+    return _from_state_dict(arrays, config, model_name)
+
+
+def _from_state_dict(
+  arrays: Mapping[str, Any], config: Mapping[str, Any], model_name: str
+) -> weights_lib.Weights:
   arguments = _arguments(config)
-  head = 'head.weight' in arrays
-  depth = infer.count(arrays, r'blocks\.\d+\.norm1\.weight')
-  heads = 1
-  file, architecture = path, config.get('architecture')
-  if architecture:
-    path = f'{path} ({architecture})'
   if not timm_names.is_names(arrays):
-    raise errors.UserError(
-      f'{path} is neither a ViT nor a Mixer of timm: its {len(arrays)} arrays'
-      f' have names such as {", ".join(sorted(arrays)[:3])}.'
+    raise weights_lib.WeightsError(
+      f'is neither a ViT nor a Mixer of timm: its {len(arrays)} arrays have'
+      f' names such as {", ".join(sorted(arrays)[:3])}.'
     )
   if 'stem.proj.weight' in arrays:
-    names = timm_names.mixer_names(depth, head)
-    torch_layout.check_names(arrays, names, path)
+    names, heads = timm_names.MIXER, 1
+    flat = torch_layout.renamed(arrays, names)
   else:
-    arrays = timm_names.split_qkv(arrays)
-    if 'pos_embed' in arrays and 'cls_token' in arrays:
-      arrays['pos_embed'] = npz.with_class_token(
-        arrays['pos_embed'], _num_patches(arrays, config)
-      )
     names = timm_names.vit_names(
-      depth,
-      head=head,
-      class_token='cls_token' in arrays,
-      fc_norm='fc_norm.weight' in arrays,
-      stages=timm_names.resnet_stages(arrays),
+      stages=f'{timm_names.BACKBONE}stem.conv.weight' in arrays
     )
-    width = arrays['patch_embed.proj.weight'].shape[0]
+    flat = torch_layout.renamed(timm_names.split_qkv(arrays), names)
+    if 'cls' in flat and 'pos_embed' in arrays:
+      num_patches = _num_patches(arrays, config)
+      flat[_POSEMB] = npz.with_class_token(flat[_POSEMB], num_patches)
     known = config.get(OPTIONS, {}) | arguments
-    torch_layout.check_names(arrays, names, path)
     heads = known.get('num_heads') or infer.known_num_heads(
-      width, path, has_config=bool(config)
+      flat['embedding/bias'].shape[0], has_config=bool(config)
     )
-  params = torch_layout.to_linen(arrays, names, heads, path)
-  weights = _describe(params, config, arguments, file)
-  weights_lib.check(weights, path, names)
+  params = torch_layout.to_linen(flat, names, heads)
+  weights = infer.described(params, model_name)
+  weights = _describe(weights, config, arguments)
+  weights_lib.check(weights, names)
   return weights
 
 
 def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns timm's `model_args`, with those that the architecture implies."""
-  arguments, name = {}, str(config.get('architecture'))
+  """Returns timm's `model_args` and those that the architecture implies."""
+  arguments: dict[str, Any] = {}
+  name = str(config.get('architecture'))
   for pattern, unusual in _UNUSUAL:
     if re.fullmatch(pattern, name):
       arguments |= unusual
@@ -129,75 +137,72 @@ def _num_patches(
 ) -> int | None:
   """Returns the number of patches of a plain ViT, if its config tells."""
   size = _image_size(config)
-  if not size or timm_names.resnet_stages(arrays) is not None:
+  if not size or any(name.startswith(timm_names.BACKBONE) for name in arrays):
     return None
   patch = arrays['patch_embed.proj.weight'].shape[2:]
   return (size[0] // patch[0]) * (size[1] // patch[1])
 
 
 def _describe(
-  params: weights_lib.Params,
+  weights: weights_lib.Weights,
   config: Mapping[str, Any],
   arguments: Mapping[str, Any],
-  path: str,
 ) -> weights_lib.Weights:
+  """Returns weights with the fields of the `config.json`."""
   activation = arguments.get('act_layer')
   if activation not in _EXACT_GELU:
-    raise errors.UserError(
-      f"{path} has the activation {activation!r}; 'gelu' and 'gelu_tanh' are"
-      f' known.'
+    raise weights_lib.WeightsError(
+      f"has the activation {activation!r}; 'gelu' and 'gelu_tanh' are known."
     )
-  model, image_size = infer.model_of(params, pathlib.PurePath(path).stem)
-  options = {
-    'layer_norm_epsilon': EPSILON,
-    'exact_gelu': _EXACT_GELU[activation],
-    **config.get(OPTIONS, {}),
-  }
-  classifier = _classifier(params, config, arguments, path)
-  spec.encoder(model).update(options)
+  model = copy.deepcopy(dict(weights.known_model()))
+  classifier = _classifier(weights.params, config, arguments)
   if 'classifier' in model:
     model['classifier'] = classifier
+  encoder = spec.encoder(model) or {}
+  encoder['layer_norm_epsilon'] = EPSILON
+  encoder['exact_gelu'] = _EXACT_GELU[activation]
+  encoder.update(config.get(OPTIONS, {}))
   if spec.of(model).stem_units is not None:
     logging.warning(HYBRIDS_DIFFER)
   pretrained = config.get('pretrained_cfg') or config
-  size = _image_size(config)
-  if size and (image_size is None or arguments.get('img_size')):
-    image_size = size
-  class_names = weights_lib.numbered_classes(params)
+  size, config_size = weights.preprocessing.size, _image_size(config)
+  if config_size and (size is None or arguments.get('img_size')):
+    size = config_size
+  class_names = weights.class_names
   labels = config.get('label_names') or pretrained.get('label_names')
   if labels and len(labels) == len(class_names):
     class_names = list(labels)
-  weights = weights_lib.Weights(
-    params=params,
-    model=model,
-    class_names=class_names,
-    preprocessing=infer.preprocessing(
-      params,
-      image_size,
-      mean=pretrained.get('mean'),
-      std=pretrained.get('std'),
-      resize_test=_resize_test(pretrained, image_size, path),
-    ),
+  fields = {
+    'size': size,
+    'mean': pretrained.get('mean'),
+    'std': pretrained.get('std'),
+    'resize_test': _resize_test(pretrained, size, model['model_name']),
+  }
+  preprocessing = weights.preprocessing.changed(
+    {k: v for k, v in fields.items() if v is not None}
+  )
+  weights = dataclasses.replace(
+    weights, model=model, class_names=class_names, preprocessing=preprocessing
   )
   return extras.restored(weights, config)
 
 
 def _resize_test(
-  pretrained: Mapping[str, Any], size: tuple[int, int] | None, path: str
+  pretrained: Mapping[str, Any], size: tuple[int, int] | None, model_name: str
 ) -> int | tuple[int, int] | None:
-  """Returns what timm resizes to before it takes the middle."""
+  """Returns the size to which timm resizes before a centre crop."""
   if size is None or not pretrained.get('crop_pct'):
     return None
-  resize = tuple(math.floor(n / pretrained['crop_pct']) for n in size)
+  height, width = (math.floor(n / pretrained['crop_pct']) for n in size)
   mode = pretrained.get('crop_mode') or 'center'
   if mode == 'center' and size[0] == size[1]:
-    return resize[0]
+    return height
   if mode == 'squash':
-    return None if resize == tuple(size) else resize
+    return None if (height, width) == tuple(size) else (height, width)
   logging.warning(
-    '%s: timm prepares images of %s by crop_mode %r, which nothing here does:'
+    '%s: timm crops images to %s by crop_mode %r, which is not supported here:'
     ' whole images are resized.',
-    path,
+    model_name,
     size,
     mode,
   )
@@ -208,7 +213,6 @@ def _classifier(
   params: weights_lib.Params,
   config: Mapping[str, Any],
   arguments: Mapping[str, Any],
-  path: str,
 ) -> str:
   has_token = 'cls' in params
   by_arrays = 'token' if has_token and 'fc_norm' not in params else 'avg'
@@ -219,8 +223,8 @@ def _classifier(
     ('avg', False): 'gap',
   }.get((pool, has_token))
   if classifier is None:
-    raise errors.UserError(
-      f"{path} pools by {pool!r}, which no model here does; 'avg' and, with a"
-      f" class token, 'token' are known."
+    raise weights_lib.WeightsError(
+      f"pools by {pool!r}, which no model here does; 'avg' and, with a class"
+      f" token, 'token' are known."
     )
   return classifier

@@ -1,12 +1,12 @@
-"""How timm names the modules of its ViTs, hybrids and Mixers, as tables."""
+"""timm's names of the modules of ViTs, hybrids and Mixers, as tables."""
 
 from collections.abc import Collection, Mapping
+import functools
+import itertools
 import re
-from typing import Any
 
 import numpy as np
 
-from vit_jax.weights import infer
 from vit_jax.weights import torch_layout
 
 _BLOCK = (
@@ -29,96 +29,67 @@ _MIXER_BLOCK = (
   ('channel_mixing/Dense_1', 'mlp_channels.fc2'),
 )
 
-_UNIT = tuple(
-  pair
-  for i in (1, 2, 3)
-  for pair in ((f'conv{i}', f'conv{i}'), (f'gn{i}', f'norm{i}'))
+_UNIT = (
+  ('conv1', 'conv1'),
+  ('gn1', 'norm1'),
+  ('conv2', 'conv2'),
+  ('gn2', 'norm2'),
+  ('conv3', 'conv3'),
+  ('gn3', 'norm3'),
+  ('conv_proj', 'downsample.conv'),
+  ('gn_proj', 'downsample.norm'),
 )
-_PROJECTION = (('conv_proj', 'downsample.conv'), ('gn_proj', 'downsample.norm'))
+_MAX_STAGES, _MAX_UNITS = 4, 64
+
+BACKBONE = 'patch_embed.backbone.'  # The ResNet of a hybrid.
 
 
 def is_names(names: Collection[str]) -> bool:
-  """Whether these are names of the arrays of a ViT or Mixer of timm."""
+  """Whether these are arrays of a ViT or Mixer of timm."""
   return 'patch_embed.proj.weight' in names or 'stem.proj.weight' in names
 
 
-def mixer_names(depth: int, head: bool) -> dict[str, str]:
-  """Returns {official name: timm's} of a Mixer's arrays."""
-  modules = [
+MIXER = torch_layout.array_names(
+  [
     ('stem', 'stem.proj'),
     ('pre_head_layer_norm', 'norm'),
-    *torch_layout.blocks(depth, 'MixerBlock_{}', 'blocks.{}', _MIXER_BLOCK),
+    ('head', 'head'),
+    *torch_layout.blocks('MixerBlock_{}', 'blocks.{}', _MIXER_BLOCK),
   ]
-  if head:
-    modules.append(('head', 'head'))
-  return torch_layout.array_names(modules)
+)
 
 
-def vit_names(
-  depth: int,
-  *,
-  head: bool,
-  class_token: bool,
-  fc_norm: bool,
-  stages: tuple[int, ...] | None,
-) -> dict[str, str]:
-  """Returns {official name: timm's} of a ViT's arrays.
+@functools.cache
+def vit_names(*, stages: bool) -> dict[str, str]:
+  """Returns {official name: timm's} of all arrays that a ViT may have.
 
-  The query, key and value that timm keeps in one array go by `attn.q` and so
-  on; `split_qkv` and `join_qkv` make them of it and it of them.
+  timm keeps query, key and value in one array, here called `attn.q` and so on;
+  `split_qkv` and `join_qkv` convert them.
 
   Args:
-    depth: number of blocks.
-    head: whether there is one.
-    class_token: likewise.
-    fc_norm: whether the last LayerNorm comes after the pooling.
-    stages: units of each stage of a hybrid's ResNet; None for a plain ViT.
+    stages: whether the ResNet of a hybrid has stages besides its stem.
   """
-  norm = ('fc_norm', 'fc_norm')
+  stem = f'{BACKBONE}stem.' if stages else BACKBONE
   modules = [
     ('embedding', 'patch_embed.proj'),
-    norm if fc_norm else ('Transformer/encoder_norm', 'norm'),
-    *torch_layout.blocks(
-      depth, 'Transformer/encoderblock_{}', 'blocks.{}', _BLOCK
-    ),
+    ('conv_root', f'{stem}conv'),
+    ('gn_root', f'{stem}norm'),
+    ('Transformer/encoder_norm', 'norm'),
+    ('fc_norm', 'fc_norm'),
+    ('head', 'head'),
+    *torch_layout.blocks('Transformer/encoderblock_{}', 'blocks.{}', _BLOCK),
   ]
-  if head:
-    modules.append(('head', 'head'))
-  if stages is not None:
-    modules += _resnet_modules(stages)
-  names = torch_layout.array_names(modules)
-  names['Transformer/posembed_input/pos_embedding'] = 'pos_embed'
-  if class_token:
-    names['cls'] = 'cls_token'
-  return names
-
-
-def _resnet_modules(stages: tuple[int, ...]) -> list[tuple[str, str]]:
-  backbone = 'patch_embed.backbone'
-  stem = f'{backbone}.stem' if stages else backbone
-  modules = [('conv_root', f'{stem}.conv'), ('gn_root', f'{stem}.norm')]
-  for i, units in enumerate(stages):
-    for j in range(units):
-      # The first unit of a stage always changes the width.
-      for ours, theirs in (*_UNIT, *(_PROJECTION if j == 0 else ())):
-        modules.append(
-          (
-            f'block{i + 1}/unit{j + 1}/{ours}',
-            f'{backbone}.stages.{i}.blocks.{j}.{theirs}',
-          )
-        )
-  return modules
-
-
-def resnet_stages(arrays: Mapping[str, Any]) -> tuple[int, ...] | None:
-  """Returns the units of each stage of a hybrid's ResNet; None without one."""
-  if not any(name.startswith('patch_embed.backbone.') for name in arrays):
-    return None
-  stage = r'patch_embed\.backbone\.stages\.{}\.blocks\.{}\.conv1\.weight'
-  count = infer.count(arrays, stage.format(r'\d+', 0))
-  return tuple(
-    infer.count(arrays, stage.format(i, r'\d+')) for i in range(count)
-  )
+  for i, j in itertools.product(range(_MAX_STAGES), range(_MAX_UNITS)):
+    unit, theirs = (
+      f'block{i + 1}/unit{j + 1}',
+      f'{BACKBONE}stages.{i}.blocks.{j}',
+    )
+    modules += [(f'{unit}/{a}', f'{theirs}.{b}') for a, b in _UNIT]
+  return {
+    'cls': 'cls_token',
+    'Transformer/posembed_input/pos_embedding': 'pos_embed',
+    **torch_layout.array_names(modules),
+  }
 
 
 def split_qkv(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

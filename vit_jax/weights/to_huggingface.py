@@ -1,4 +1,4 @@
-"""The other way of `huggingface`: weights as transformers wants them."""
+"""Exports weights as `ViTForImageClassification` of transformers."""
 
 from typing import Any
 
@@ -15,10 +15,7 @@ _UNSUPPORTED_FAMILIES = {'mixer': 'MLP-Mixer', 'lit': 'LiT'}
 def export(
   weights: weights_lib.Weights,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-  """Returns the arrays and the JSON files that `from_pretrained` wants.
-
-  Returns:
-    ({PyTorch's name: array}, {file name: content}).
+  """Returns ({PyTorch's name: array}, {file name: JSON}) for transformers.
 
   Raises:
     errors.UserError: if transformers has no such model.
@@ -28,17 +25,13 @@ def export(
   if reasons:
     raise errors.UserError(
       f'ViTForImageClassification of transformers has no {", no ".join(reasons)}'
-      f'. Try --to=timm or --to=npz.'
+      f'. Try to=timm or to=npz.'
     )
-  module = weights.module()
-  names = huggingface.array_names(
-    module.transformer['num_layers'],
-    head=head,
-    pre_logits=module.representation_size is not None,
-  )
+  module: Any = weights.module()
+  names = huggingface.array_names(head=head)
   arrays = torch_layout.from_linen(weights.params, names)
   config, preprocessor = _config(module, weights), _preprocessor(weights)
-  again = huggingface.from_state_dict(arrays, config, preprocessor, 'model')
+  again = huggingface.from_state_dict(arrays, config, preprocessor)
   config[extras.KEY] = extras.lost(weights, again)
   return arrays, {
     'config.json': config,
@@ -47,7 +40,7 @@ def export(
 
 
 def _config(module: Any, weights: weights_lib.Weights) -> dict[str, Any]:
-  height, width, channels = weights.image_shape
+  height, width, channels = weights.input_shape()
   encoder, patch = module.transformer, tuple(module.patches['size'])
   names = list(weights.class_names)
   config = {
@@ -80,13 +73,16 @@ def _config(module: Any, weights: weights_lib.Weights) -> dict[str, Any]:
 
 
 def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
-  height, width, channels = weights.image_shape
+  height, width, channels = weights.input_shape()
   size = {'height': height, 'width': width}
   preprocessing = weights.preprocessing
   resize = preprocessing.resize_test
-  steps = {'image_processor_type': 'ViTImageProcessor', 'size': size}
+  steps: dict[str, Any] = {
+    'image_processor_type': 'ViTImageProcessor',
+    'size': size,
+  }
   if resize is not None:
-    steps = {  # That of ViT takes no middle.
+    steps = {  # ViT's own processor does not crop.
       'image_processor_type': 'CLIPImageProcessor',
       'size': {'shortest_edge': resize}
       if isinstance(resize, int)
@@ -127,6 +123,6 @@ def _unsupported_features(model: spec.ModelSpec, head: bool) -> list[str]:
 
 
 def per_channel(values: Any, channels: int) -> list[float]:
-  """Returns one value a channel of one for all of them."""
+  """Returns one value for each channel."""
   values = list(values)
   return values * channels if len(values) == 1 else values

@@ -1,4 +1,4 @@
-"""The other way of `timm`: weights as timm wants them."""
+"""Exports weights as models of timm."""
 
 import math
 from typing import Any
@@ -15,8 +15,8 @@ from vit_jax.weights import timm_names
 from vit_jax.weights import to_huggingface
 from vit_jax.weights import torch_layout
 
-# The only hybrids and Mixers that timm makes, by our name, and for Mixers width
-# to (letter, blocks).
+# The only hybrids and Mixers of timm: hybrids by our name, Mixers by width, as
+# (letter, blocks).
 _HYBRIDS = {
   'R+ViT-Ti_16': 'vit_tiny_r_s16_p8_224',
   'R26+ViT-S_32': 'vit_small_r26_s32_224',
@@ -27,6 +27,8 @@ _HYBRIDS = {
 _MIXERS = {512: ('s', 8), 768: ('b', 12), 1024: ('l', 24)}
 _MIXER_PATCHES = ((16, 16), (32, 32))
 
+_POOLS = {'token': 'token', 'gap': 'avg', 'token_gap': 'avg'}
+
 # (array names, architecture, model_args, pooling)
 _Exported = tuple[dict[str, str], str, dict[str, Any], str]
 
@@ -34,21 +36,17 @@ _Exported = tuple[dict[str, str], str, dict[str, Any], str]
 def export(
   weights: weights_lib.Weights,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-  """Returns the arrays and the JSON file that timm wants.
-
-  Returns:
-    ({timm's name: array}, {'config.json': content}).
+  """Returns ({timm's name: array}, {'config.json': JSON}) for timm.
 
   Raises:
     errors.UserError: if timm has no such model.
   """
-  module, head = weights.module(), bool(weights.class_names)
-  what = weights.spec
-  height, width, channels = weights.image_shape
+  module, what = weights.module(), weights.spec
+  height, width, channels = weights.input_shape()
   if what.has_texts:
-    raise errors.UserError('timm has no LiT models. Try --to=npz.')
-  names, architecture, arguments, pool = _EXPORTERS[what.family](module, head)
-  options = spec.encoder(weights.model)
+    raise errors.UserError('timm has no LiT models. Try to=npz.')
+  names, architecture, arguments, pool = _EXPORTERS[what.family](module)
+  options = spec.encoder(weights.model) or {}
   arguments |= {
     'img_size': height if height == width else [height, width],
     'in_chans': channels,
@@ -80,13 +78,13 @@ def export(
     'pretrained_cfg': _pretrained_cfg(weights),
   }
   arrays = timm_names.join_qkv(torch_layout.from_linen(weights.params, names))
-  again = timm.from_state_dict(arrays, config, 'model')
+  again = timm.from_state_dict(arrays, config)
   config[extras.KEY] = extras.lost(weights, again)
   return arrays, {'config.json': config}
 
 
 def _pretrained_cfg(weights: weights_lib.Weights) -> dict[str, Any]:
-  height, width, channels = weights.image_shape
+  height, width, channels = weights.input_shape()
   preprocessing = weights.preprocessing
   return {
     'input_size': [channels, height, width],
@@ -101,28 +99,26 @@ def _pretrained_cfg(weights: weights_lib.Weights) -> dict[str, Any]:
 
 
 def _crop(weights: weights_lib.Weights) -> dict[str, Any]:
-  """Returns how timm is to come from an image to the input."""
-  preprocessing = weights.preprocessing
-  (height, width), resize = preprocessing.size, preprocessing.resize_test
+  """Returns how timm prepares an image: it divides by `crop_pct`."""
+  height, width, _ = weights.input_shape()
+  resize = weights.preprocessing.resize_test
+  whole = {'crop_pct': 1.0, 'crop_mode': 'squash'}
   if resize is None:
-    return {'crop_pct': 1.0, 'crop_mode': 'squash'}
+    return whole
   if isinstance(resize, int):
-    mode, resize, is_known = 'center', (resize, resize), height == width
+    mode, is_known, resized = 'center', height == width, resize
   else:
-    mode, is_known = 'squash', height * resize[1] == width * resize[0]
+    mode, resized = 'squash', resize[0]
+    is_known = height * resize[1] == width * resize[0]
   if not is_known:
     logging.warning('timm cannot resize to %s before it crops.', resize)
-    return {'crop_pct': 1.0, 'crop_mode': 'squash'}
-  # timm divides by it and cuts off decimals.
-  return {
-    'crop_pct': math.nextafter(height / resize[0], 0),
-    'crop_mode': mode,
-  }
+    return whole
+  # timm cuts off the decimals of the quotient.
+  return {'crop_pct': math.nextafter(height / resized, 0), 'crop_mode': mode}
 
 
-def _export_mixer(module: Any, head: bool) -> _Exported:
-  names = timm_names.mixer_names(module.num_blocks, head)
-  return names, _mixer_architecture(module), {}, 'avg'
+def _export_mixer(module: Any) -> _Exported:
+  return timm_names.MIXER, _mixer_architecture(module), {}, 'avg'
 
 
 def _mixer_architecture(module: Any) -> str:
@@ -132,39 +128,30 @@ def _mixer_architecture(module: Any) -> str:
   if sizes != (*usual, width // 2, 4 * width) or patch not in _MIXER_PATCHES:
     raise errors.UserError(
       f'timm has no Mixer of width {width}, patch {patch} and {sizes} blocks,'
-      f' token and channel mlp dimensions; it has the released sizes alone.'
+      f' token and channel mlp dimensions; it has only the released sizes.'
     )
   return f'mixer_{letter}{patch[0]}_224'
 
 
-def _export_vit(module: Any, head: bool) -> _Exported:
-  reason = ''
-  pool = {'token': 'token', 'gap': 'avg', 'token_gap': 'avg'}.get(
-    module.classifier
-  )
+def _export_vit(module: Any) -> _Exported:
+  reason, pool = '', _POOLS.get(module.classifier, '')
   if module.transformer is None:
     reason = 'model without a transformer'
   elif module.representation_size is not None:
     reason = 'tanh layer (pre_logits) before its head'
   elif not module.transformer.get('add_position_embedding', True):
     reason = 'model without position embeddings'
-  elif pool is None:
+  elif not pool:
     reason = f'classifier {module.classifier!r}'
   if reason:
     raise errors.UserError(
-      f'VisionTransformer of timm has no {reason}. Try --to=npz.'
+      f'VisionTransformer of timm has no {reason}. Try to=npz.'
     )
   encoder, stages = module.transformer, None
   if module.resnet is not None:
     stages = tuple(module.resnet['num_layers'])
   class_token = module.classifier != 'gap'
-  names = timm_names.vit_names(
-    encoder['num_layers'],
-    head=head,
-    class_token=class_token,
-    fc_norm=module.fc_norm,
-    stages=stages,
-  )
+  names = timm_names.vit_names(stages=bool(stages))
   arguments: dict[str, Any] = {
     'class_token': class_token,
     'global_pool': pool,
@@ -184,7 +171,7 @@ def _export_vit(module: Any, head: bool) -> _Exported:
 
 
 def _ratio(mlp_dim: int, width: int) -> float:
-  """Returns what timm makes `mlp_dim` of again, by int(width * ratio)."""
+  """Returns the ratio for which int(width * ratio) is `mlp_dim`."""
   ratio = mlp_dim / width
   return ratio if int(width * ratio) == mlp_dim else (mlp_dim + 0.5) / width
 
@@ -201,11 +188,11 @@ def _hybrid_architecture(module: Any, stages: tuple[int, ...]) -> str:
       and config.hidden_size == module.hidden_size
       and [config.transformer[size] for size in sizes] == ours
     ):
-      return architecture  # Reading it back warns that they differ.
+      return architecture  # Reading it back warns that outputs differ.
   raise errors.UserError(
     f'timm has no hybrid with ResNet stages {stages}, width'
     f' {module.hidden_size} and {ours} mlp dimensions, heads and layers; it has'
-    f' the released ones alone.'
+    f' only the released ones.'
   )
 
 

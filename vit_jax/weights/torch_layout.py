@@ -1,19 +1,21 @@
-"""From PyTorch's names and axes to ours and back, by a table of modules."""
+"""Converts PyTorch's names and axes to ours and back, by a table of names."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 import re
 from typing import Any
 
 import numpy as np
 
-from vit_jax.runtime import errors
+from vit_jax.configs import spec
 from vit_jax.weights import record as weights_lib
 
 Modules = Iterable[tuple[str, str]]  # (official name, PyTorch's name)
 
+_MAX_BLOCKS = 128
 _NORM = re.compile(r'(LayerNorm_\d+|\w*norm|gn\w+)$')
 _NO_BIAS = re.compile(r'(conv\w*)$')
 _SPLIT_HEADS = re.compile(r'/(query|key|value)/')
+_BLOCK = re.compile(rf'(.*({"|".join(spec.BLOCKS)})_\d+)/.*')
 
 
 def array_names(modules: Modules) -> dict[str, str]:
@@ -27,48 +29,52 @@ def array_names(modules: Modules) -> dict[str, str]:
   return names
 
 
-def to_linen(
+def blocks(ours: str, theirs: str, table: Modules) -> Modules:
+  """Returns the modules of the deepest model, from those of one block."""
+  return [
+    (f'{ours.format(i)}/{a}', f'{theirs.format(i)}.{b}')
+    for i in range(_MAX_BLOCKS)
+    for a, b in table
+  ]
+
+
+def renamed(
   arrays: Mapping[str, np.ndarray],
   names: Mapping[str, str],
-  num_heads: int,
-  path: str,
-) -> dict[str, Any]:
-  """Returns parameters with official names; no array is copied.
+  needed: Sequence[str] = (),
+) -> dict[str, np.ndarray]:
+  """Returns {official name: array}, with PyTorch's axes.
 
   Args:
-    arrays: by PyTorch's names; see `check_names`.
-    names: of `array_names`.
-    num_heads: of the attention.
-    path: where they are from, for messages.
+    arrays: by PyTorch's names.
+    names: PyTorch's names of all arrays that a model may have.
+    needed: modules that each model has.
 
   Raises:
-    errors.UserError: if the heads do not divide an array.
+    WeightsError: if there are other arrays, or incomplete modules or blocks.
   """
-  flat = {}
-  for ours, theirs in names.items():
-    try:
-      flat[ours] = _from_torch(ours, arrays[theirs], num_heads)
-    except (TypeError, ValueError) as e:
-      raise errors.UserError(
-        f'{path}: {theirs} has shape {arrays[theirs].shape}, which'
-        f' {num_heads!r} heads do not divide.'
-      ) from e
-  return weights_lib.unflatten(flat)
-
-
-def check_names(
-  arrays: Mapping[str, np.ndarray], names: Mapping[str, str], path: str
-) -> None:
-  """Raises `errors.UserError` unless all arrays are there, and no others."""
-  missing = sorted(set(names.values()) - arrays.keys())
-  extra = sorted(arrays.keys() - set(names.values()))
+  flat = {ours: arrays[name] for ours, name in names.items() if name in arrays}
+  parts = {*needed, *map(_part, flat)}
+  extra = sorted(arrays.keys() - {names[ours] for ours in flat})
+  missing = sorted(
+    theirs
+    for ours, theirs in names.items()
+    if _part(ours) in parts and ours not in flat
+  )
   if missing or extra:
     lacks = f' It lacks {_some(missing)}.' if missing else ''
     left = f' No such model has {_some(extra)}.' if extra else ''
-    raise errors.UserError(
-      f'{path} is of another architecture, or not whole: {len(missing)} arrays'
-      f' are missing, {len(extra)} left over.{lacks}{left}'
+    raise weights_lib.WeightsError(
+      f'is of another architecture, or incomplete: {len(missing)} arrays are'
+      f' missing, {len(extra)} left over.{lacks}{left}'
     )
+  return flat
+
+
+def _part(name: str) -> str:
+  """Returns the block of an array, or its module outside of blocks."""
+  match = _BLOCK.fullmatch(name)
+  return match[1] if match else name.rpartition('/')[0] or name
 
 
 def _some(names: list[str]) -> str:
@@ -76,14 +82,33 @@ def _some(names: list[str]) -> str:
   return ', '.join(names[:3]) + more
 
 
+def to_linen(
+  flat: Mapping[str, np.ndarray], names: Mapping[str, str], num_heads: int
+) -> dict[str, Any]:
+  """Returns parameters with our axes from `renamed`; no array is copied.
+
+  Raises:
+    WeightsError: if the heads do not divide an array.
+  """
+  params = {}
+  for name, x in flat.items():
+    try:
+      params[name] = _from_torch(name, x, num_heads)
+    except (TypeError, ValueError) as e:
+      raise weights_lib.WeightsError(
+        f'has {names[name]} of shape {x.shape}, which {num_heads!r} heads do'
+        f' not divide.'
+      ) from e
+  return weights_lib.unflatten(params)
+
+
 def from_linen(
   params: weights_lib.Params, names: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-  """Undoes `to_linen`."""
+  """Undoes `renamed` and `to_linen`."""
   flat = weights_lib.flatten(params)
   return {
-    theirs: _to_torch(ours, np.asarray(flat[ours]))
-    for ours, theirs in names.items()
+    names[name]: _to_torch(name, np.asarray(x)) for name, x in flat.items()
   }
 
 
@@ -106,12 +131,3 @@ def _to_torch(name: str, x: np.ndarray) -> np.ndarray:
   if name.endswith('/kernel'):
     return x.transpose(3, 2, 0, 1) if x.ndim == 4 else x.T
   return x
-
-
-def blocks(
-  depth: int, ours: str, theirs: str, table: Modules
-) -> Iterable[tuple[str, str]]:
-  """Yields a table of modules for each of `depth` blocks."""
-  for i in range(depth):
-    for a, b in table:
-      yield f'{ours.format(i)}/{a}', f'{theirs.format(i)}.{b}'

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run, which orbax wrote."""
+"""Reads the checkpoints of a training run, which orbax wrote."""
 
 from collections.abc import Mapping
 import pathlib
@@ -23,14 +23,7 @@ from vit_jax.weights import record as weights_lib
 
 
 def find_step(path: pathlib.Path) -> pathlib.Path | None:
-  """Returns the folder of a whole checkpoint that `path` means.
-
-  Args:
-    path: a workdir, its `checkpoints` or one step of them.
-
-  Returns:
-    The newest step where several are meant; None if `path` is no such thing.
-  """
+  """Returns a step: the path itself, or the newest in a workdir, or None."""
   folder = workdir_lib.at(path).checkpoints
   if path.name.isdigit() and path.parent.name == folder.name:
     return path
@@ -43,22 +36,18 @@ def find_step(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def read(step: pathlib.Path) -> weights_lib.Weights:
-  """Reads the parameters of a step, of `find_step`, and nothing else.
-
-  Raises:
-    errors.UserError: if it is damaged, or the workdir has no config.
-  """
+  """Reads the parameters of a step and the settings of its workdir."""
   workdir = workdir_lib.at(step.parents[1])
   config = files.read_json(workdir.config)
   if not config:
     raise errors.UserError(
-      f'{workdir.config} is missing, which says what {step} is of.'
+      f'{workdir.config} is missing, which says what model {step} is.'
     )
   try:
     params = blocks.unstack(_restore_params(step.resolve() / 'default'))
   except (OSError, ValueError, KeyError, TypeError) as e:
     reason = errors.first_line(e)
-    raise errors.UserError(f'{step} is no whole checkpoint: {reason}') from e
+    raise errors.UserError(f'{step} is not a whole checkpoint: {reason}') from e
   class_names = weights_lib.numbered_classes(params)
   if workdir.labels.is_file():
     class_names = files.read_lines(workdir.labels)
@@ -80,15 +69,15 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
       vocabulary=_vocabulary(workdir, settings),
     )
   except (AttributeError, KeyError, TypeError) as e:
-    raise errors.UserError(
-      f'{workdir.config} is of another version: {e}'
-    ) from e
-  weights_lib.check(weights, str(step))
+    reason = f'belongs to another version: {e}'
+    raise errors.UserError(f'{workdir.config} {reason}') from e
+  with weights_lib.naming(step):
+    weights_lib.check(weights)
   return weights
 
 
 def _settings(config: Mapping[str, Any]) -> ml_collections.ConfigDict:
-  """Returns saved settings; those of later versions have their defaults."""
+  """Returns saved settings, with defaults for those of later versions."""
   defaults = common.get_config().to_dict()
   pp = {**defaults['pp'], **config['pp']}
   return resolved.with_defaults(
@@ -99,11 +88,11 @@ def _settings(config: Mapping[str, Any]) -> ml_collections.ConfigDict:
 def _vocabulary(
   workdir: workdir_lib.Workdir, config: ml_collections.ConfigDict
 ) -> str | None:
-  """Returns the path of the tokeniser's file of a LiT run, if it is there."""
+  """Returns the path of the tokeniser's file of a LiT run, if it exists."""
   if not spec.has_texts(config.model):
     return None
   name = weights_lib.vocabulary_name(config.model)
-  # Earlier versions kept a copy in the artifact alone.
+  # Earlier versions kept a copy only in the artifact.
   paths = [workdir.vocabulary(name), workdir.artifact / name]
   if config.vocabulary:
     paths.append(storage.local_path(config.vocabulary))
