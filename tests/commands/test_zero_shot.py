@@ -202,7 +202,7 @@ def test_a_vocabulary_past_the_embeddings_is_refused(lit_run, tmp_path, unseen):
   words = '\n'.join(['[PAD]', '[CLS]', *map(str, range(39))])
   (tmp_path / 'long.txt').write_text(words)
   weights = dataclasses.replace(weights, vocabulary=str(tmp_path / 'long.txt'))
-  with pytest.raises(errors.UserError, match='ids up to 41, .* of 40 ids'):
+  with pytest.raises(errors.UserError, match='ids up to 41, .* for 40 ids'):
     list(zero_shot_lib.classify(weights, list(unseen), ['a']))
 
 
