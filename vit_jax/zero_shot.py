@@ -1,8 +1,9 @@
-"""Classes that are given as texts, by a LiT model: no training."""
+"""Classification by labels in words, with a LiT model."""
 
 from collections.abc import Callable, Iterator, Sequence
 import os
 import pathlib
+from typing import Any
 
 import jax
 from jaxtyping import Array, Float
@@ -34,29 +35,28 @@ def load(
   """Returns a LiT model with the vocabulary of its texts.
 
   Args:
-    model: the artifact of a contrastive run, the name of a released model,
-      which is downloaded if it is absent, or an `.npz` file.
+    model: artifact of a contrastive run, name of a released model, which is
+      downloaded once, or an `.npz` file.
     vocabulary: file of the tokeniser; empty for that of the model.
-    config_name: the released model that an `.npz` file is of; by default the
-      name of the file.
-    pretrained_dir: where released models are.
+    config_name: released model that an `.npz` file has; by default its file name.
+    pretrained_dir: folder of released models.
 
   Raises:
-    errors.UserError: if something is missing or does not fit.
+    errors.UserError: if a file is missing or does not fit.
   """
   if os.path.isdir(model):
     weights = checkpoint.read(model)
     if not weights.vocabulary:
       raise errors.UserError(
-        f'{model} is no LiT model: its config.json names no vocabulary. Use'
+        f'{model} is not a LiT model: its config.json names no vocabulary. Use'
         f' vit-jax predict.'
       )
     return weights
   name = released.lit_name(config_name or pathlib.PurePath(model).stem)
   if name is None:
     raise errors.UserError(
-      f'{model} is no artifact folder and no released LiT model. Of an .npz file'
-      f' say which model it is: --config_name=lit_b16b.'
+      f'{model} is neither an artifact folder nor a released LiT model. Name the'
+      f' model of an .npz file: config_name=lit_b16b.'
     )
   config = model_configs.get_model_config(name).to_dict()
   vocabulary = released.find_vocabulary(config, vocabulary, pretrained_dir)
@@ -87,44 +87,42 @@ def classify(
   """Yields, for each image, the labels that fit best, the best first.
 
   Args:
-    weights: of `load`.
-    paths: images, see `inputs.find`.
-    labels: what may be seen.
+    weights: a LiT model, from `load`.
+    paths: image files or addresses.
+    labels: texts to choose from.
     templates: texts with {} for the label; their embeddings are averaged.
     crop: whether to keep the aspect ratio and take the centre.
-    top_k: how many labels, at most.
-    batch_size: images, or texts, at a time.
+    top_k: most labels to return.
+    batch_size: images, or texts, to compute at a time.
 
   Yields:
-    [(label, probability)]: of all labels together 1, or of each alone where the
-    model was trained with the sigmoid loss.
+    [(label, probability)]. Probabilities sum to 1 over all labels, except those
+    of a model trained with the sigmoid loss.
 
   Raises:
-    errors.UserError: at a file that is missing or no image, labels or templates
-      that are not right, or a vocabulary that is not the model's.
+    errors.UserError: if an image cannot be decoded, a label or template is empty,
+      or the vocabulary is not the model's.
   """
   _check(labels, templates)
-  module, size = weights.module(), weights.image_shape[:2]
+  module, how = weights.module(), weights.preprocessing
+  size = how.size
+  assert size  # `load` checks it.
   params = jax.device_put(dict(weights.params))
   ztxt = _embed_labels(weights, params, labels, templates, batch_size)
+  is_sigmoid = weights.loss == 'sigmoid'
+  squash = jax.nn.sigmoid if is_sigmoid else jax.nn.softmax
 
   @jax.jit
   def probabilities(params, ztxt, images: Array) -> Float[Array, 'B K']:
-    zimg, _, out = module.apply(
-      {'params': params},
-      images=augment.normalize(
-        images, weights.preprocessing.mean, weights.preprocessing.std
-      ),
-    )
-    logits = models.similarities(zimg, ztxt, out)
-    if weights.loss == 'sigmoid':
-      return jax.nn.sigmoid(logits)
-    return jax.nn.softmax(logits)
+    pixels = augment.normalize(images, how.mean, how.std)
+    outputs: Any = module.apply({'params': params}, images=pixels)
+    zimg, _, out = outputs
+    return squash(models.similarities(zimg, ztxt, out))
 
   def classify_files(chunk: Sequence[str]) -> Float[Array, 'B K']:
     images = [_read_image(path, weights) for path in chunk]
-    images = np.stack([transforms.lit_image(x, size, crop) for x in images])
-    return probabilities(params, ztxt, images)
+    resized = [transforms.lit_image(x, size, crop) for x in images]
+    return probabilities(params, ztxt, np.stack(resized))
 
   for row in _in_batches(classify_files, paths, batch_size):
     best = np.argsort(-row, kind='stable')[:top_k]
@@ -132,11 +130,10 @@ def classify(
 
 
 def _read_image(name: str, weights: weights_lib.Weights) -> transforms.Image:
+  how = weights.preprocessing
   try:
     return transforms.decode(
-      inputs.read(name),
-      channels=weights.image_shape[2],
-      exif=weights.preprocessing.exif,
+      inputs.read(name), channels=how.channels, exif=how.exif
     )
   except OSError as e:
     raise errors.UserError(f'{name} cannot be read: {e.strerror}.') from e
@@ -149,7 +146,7 @@ def _in_batches(
   items: Sequence[str],
   batch_size: int,
 ) -> Iterator[np.ndarray]:
-  """Yields a row an item. Batches have one shape, so that one is compiled."""
+  """Yields a row for each item. Batches have one shape, to compile once."""
   size = min(batch_size, len(items)) or 1
   for start in range(0, len(items), size):
     chunk = list(items[start : start + size])
@@ -163,8 +160,8 @@ def _check(labels: Sequence[str], templates: Sequence[str]) -> None:
   wrong = [template for template in templates if '{}' not in template]
   if wrong or not templates:
     raise errors.UserError(
-      f'Templates are {list(templates)}; each needs a {{}} for the label, as'
-      f" 'a photo of a {{}}.' has."
+      f'Templates are {list(templates)}; each needs {{}} for the label, such as'
+      f" 'a photo of a {{}}.'."
     )
 
 
@@ -175,12 +172,14 @@ def _embed_labels(
   templates: Sequence[str],
   batch_size: int,
 ) -> Float[np.ndarray, 'K D']:
-  """Returns an embedding of length 1 a label, the mean over the templates."""
-  module, pp = weights.module(), weights.model['pp']
-  tokenizer = text.get_tokenizer(
-    pp['tokenizer_name'], weights.vocabulary, pp['max_len']
-  )
-  text.check_vocabulary(tokenizer, module.vocab_size, weights.vocabulary)
+  """Returns an embedding of length 1 for each label, the mean over templates."""
+  module, vocabulary = weights.module(), weights.vocabulary
+  # Only LiT models have a vocabulary.
+  assert isinstance(module, models.LitModel)
+  assert vocabulary
+  name, max_len = module.pp['tokenizer_name'], module.pp['max_len']
+  tokenizer = text.get_tokenizer(name, vocabulary, max_len)
+  text.check_vocabulary(tokenizer, module.vocab_size, vocabulary)
   prompts = [t.replace('{}', label) for label in labels for t in templates]
   embed = jax.jit(
     lambda params, tokens: module.apply({'params': params}, tokens=tokens)[1]

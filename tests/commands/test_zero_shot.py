@@ -104,7 +104,9 @@ def test_the_command_line(lit_run, unseen, tmp_path):
   assert result.returncode == 1
   assert 'Traceback' not in result.stderr
   line = result.stderr.strip().splitlines()[-1]
-  assert re.match('vit-jax zero_shot: /nowhere is no artifact folder', line)
+  assert re.match(
+    'vit-jax zero_shot: /nowhere is neither an artifact folder', line
+  )
 
 
 @pytest.fixture
@@ -144,7 +146,7 @@ def test_released_models_are_found_by_either_name(released, unseen):
     config_name='lit_l16ti',
     vocabulary=str(released / 'LiT-L16Ti.model'),
   )
-  with pytest.raises(errors.UserError, match='--config_name=lit_b16b'):
+  with pytest.raises(errors.UserError, match=' config_name=lit_b16b'):
     zero_shot_lib.load(str(released / 'mine.npz'))
 
 
@@ -155,8 +157,8 @@ def test_what_does_not_fit_is_named(released, monkeypatch, lit_run, unseen):
   for kwargs, message in (
     ({'labels': []}, r'Labels are \[\]; none may be empty'),
     ({'labels': ['a', ' ']}, 'none may be empty'),
-    ({'templates': ['a photo']}, 'Templates are .* each needs a {}'),
-    ({'templates': []}, 'each needs a {}'),
+    ({'templates': ['a photo']}, 'Templates are .* each needs {}'),
+    ({'templates': []}, 'each needs {}'),
     ({'paths': ['no.jpg']}, 'no.jpg cannot be read: No such file'),
     ({'paths': [str(released / 'LiT-L16Ti.npz')]}, 'npz cannot be decoded'),
   ):
@@ -183,7 +185,7 @@ def test_what_does_not_fit_is_named(released, monkeypatch, lit_run, unseen):
   whole = lit_run[1] / 'artifact'
   for name, damage, message in (
     ('missing', lambda p: (p / 'vocabulary.txt').unlink(), 'is not a whole'),
-    ('classes', forget_vocabulary, 'is no LiT model: .* vit-jax predict'),
+    ('classes', forget_vocabulary, 'is not a LiT model: .* vit-jax predict'),
   ):
     shutil.copytree(whole, released / name)
     damage(released / name)

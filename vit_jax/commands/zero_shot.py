@@ -1,7 +1,9 @@
 """Classifies images by labels in words, with a LiT model (arXiv:2111.07991).
 
-vit-jax zero_shot --model=LiT-B16B --labels=cat,dog IMAGE...
-vit-jax zero_shot --model=/tmp/lit/artifact --labels=labels.txt IMAGE...
+vit-jax zero_shot --model=LiT-B16B --labels=cat,dog photo.jpg
+vit-jax zero_shot --model=/tmp/lit/artifact --labels=labels.txt photos/
+
+Images are given as in `vit-jax predict`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ from vit_jax.runtime import storage
 
 
 def read_list(text_or_file: str) -> list[str]:
-  """Returns the lines of a file, or what stands between commas."""
+  """Returns the lines of a file, or the parts of a text between commas."""
   if os.path.isfile(text_or_file):
     path = storage.local_path(text_or_file)
     lines = path.read_text(encoding='utf-8').splitlines()
@@ -28,12 +30,14 @@ def read_list(text_or_file: str) -> list[str]:
 def define_flags() -> None:
   """Defines the flags of `vit-jax zero_shot`."""
   output.define_flags()
-  flags.DEFINE_integer('batch', 32, 'Images at a time.', lower_bound=1)
-  flags.DEFINE_string(
-    'model', None, 'Folder WORKDIR/artifact, a released model or an .npz file.'
+  flags.DEFINE_integer(
+    'batch', 32, 'Most images to compute at a time.', lower_bound=1
   )
   flags.DEFINE_string(
-    'labels', None, 'Labels with commas between, or a file with one a line.'
+    'model', None, 'Artifact of a run, released LiT model or .npz file.'
+  )
+  flags.DEFINE_string(
+    'labels', None, 'Labels separated by commas, or a file with one a line.'
   )
   flags.DEFINE_multi_string(
     'templates',
@@ -41,16 +45,16 @@ def define_flags() -> None:
     'Text with {} for the label; may be repeated.',
   )
   flags.DEFINE_string(
-    'vocabulary', '', 'Vocabulary file; empty: that of the model.'
+    'vocabulary', '', 'Vocabulary file; by default that of the model.'
   )
   flags.DEFINE_string(
-    'config_name', '', 'Released model an .npz file is of: lit_b16b say.'
+    'config_name', '', 'Released model in an .npz file, such as lit_b16b.'
   )
   flags.DEFINE_string(
-    'pretrained_dir', 'checkpoints', 'Where released models are, or go to.'
+    'pretrained_dir', 'checkpoints', 'Folder of released models.'
   )
   flags.DEFINE_bool(
-    'crop', False, 'Keep the aspect ratio; look at the central square.'
+    'crop', False, 'Keep the aspect ratio and take the central square.'
   )
   flags.mark_flags_as_required(['model', 'labels'])
 

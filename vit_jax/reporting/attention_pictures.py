@@ -1,6 +1,6 @@
-"""Pictures of what a Vision Transformer looks at, and of its first layer."""
+"""Pictures of the attention of a Vision Transformer, and of its first layer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import itertools
 import pathlib
 import re
@@ -18,8 +18,8 @@ from vit_jax.weights import record as weights_lib
 
 Picture = Float[np.ndarray, 'h w 3']
 
-_MIN_SIDE = 384  # Smaller images are drawn larger.
-_LONGEST_STEM = 200  # Bytes: file systems allow 255, with what comes after it.
+_MIN_SIDE = 384  # Smaller images are enlarged.
+_LONGEST_STEM = 200  # Bytes: file systems allow 255, suffix included.
 
 
 def draw(
@@ -30,20 +30,21 @@ def draw(
   """Writes the pictures that `vit-jax attention --help` lists; returns their paths.
 
   Raises:
-    errors.UserError: if the model has no attention, or at what is missing or no
-      image, or if the folder cannot be written.
+    errors.UserError: if the model has no attention, an image is missing or cannot
+      be decoded, or the folder cannot be written.
   """
   try:
     folder.mkdir(parents=True, exist_ok=True)
     paths, distances = [], []
     stems = _unique([_stem(name) for name in names])
-    for place, image, weights in _read(predictor, names):
-      paths += _draw_image(image, weights, predictor, folder, stems[place])
-      distances.append(
-        attention_maps.mean_distances(
-          weights, predictor.grid, _patch_pixels(predictor)
-        )
-      )
+    grid, (height, width, _) = predictor.grid, predictor.image_shape
+    patch = height / grid[0], width / grid[1]
+    # One by one: the weights of an image may take 200 MB.
+    for name, stem in zip(names, stems, strict=True):
+      for _, image in predictor.prepared(name):
+        [weights] = predictor.attention(name)
+        paths += _draw_image(as_picture(image), weights, grid, folder / stem)
+        distances.append(attention_maps.mean_distances(weights, grid, patch))
     if not distances:
       raise errors.UserError('None of the images can be decoded.')
     return paths + _draw_model(predictor, np.mean(distances, axis=0), folder)
@@ -51,28 +52,18 @@ def draw(
     raise errors.UserError(f'{folder} cannot be written: {e.strerror}.') from e
 
 
-def _read(
-  predictor: predictor_lib.Predictor, names: Sequence[Any]
-) -> Iterator[tuple[int, Picture, attention_maps.Weights]]:
-  """Yields images one by one: the weights of one may be 200 MB."""
-  for place, name in enumerate(names):
-    image = [x for _, x in predictor.prepared(name)]
-    if image:
-      yield place, as_picture(image[0]), predictor.attention(name)[0]
-
-
 def as_picture(image: Float[np.ndarray, 'H W C']) -> Picture:
-  """Returns an image in three colours, at least as large as is well seen."""
+  """Returns an image with three channels, enlarged if it is small."""
   if image.shape[-1] != 3:
     image = image[..., :1].repeat(3, axis=-1)
   scale = max(1, -(-_MIN_SIDE // min(image.shape[:2])))
   size = (image.shape[1] * scale, image.shape[0] * scale)
-  # Pixels stay visible as such where they are few.
+  # Nearest neighbours: the pixels of small images stay visible.
   return cv2.resize(image, size, interpolation=cv2.INTER_NEAREST)
 
 
 def on_image(image: Picture, values: attention_maps.Map) -> Picture:
-  """Returns an image with the values of its patches on it."""
+  """Returns an image with the values of its patches over it."""
   size = (image.shape[1], image.shape[0])
   smooth = cv2.resize(values, size, interpolation=cv2.INTER_CUBIC)
   return plot.overlay(image, np.maximum(smooth, 0))
@@ -80,21 +71,18 @@ def on_image(image: Picture, values: attention_maps.Map) -> Picture:
 
 def _draw_image(
   image: Picture,
-  weights: attention_maps.Weights,
-  predictor: predictor_lib.Predictor,
-  folder: pathlib.Path,
-  stem: str,
+  weights: Float[np.ndarray, 'layers heads L L'],
+  grid: tuple[int, int],
+  stem: pathlib.Path,
 ) -> list[pathlib.Path]:
-  grid = predictor.grid
-  paths = [
-    folder / f'{stem}_{kind}.png' for kind in ('rollout', 'last_layer', 'heads')
-  ]
+  kinds = ('rollout', 'last_layer', 'heads')
+  paths = [stem.with_name(f'{stem.name}_{kind}.png') for kind in kinds]
   rolled = attention_maps.patch_map(attention_maps.rollout(weights), grid)
   shown = on_image(image, np.asarray(rolled))
   both = {'Input': image, 'Attention rollout': shown}
   plot.save(plot.pictures(both), paths[0])
 
-  maps = attention_maps.patch_map(weights, grid)
+  maps = np.asarray(attention_maps.patch_map(weights, grid))
   last = {'Mean of the heads': on_image(image, maps[-1].mean(axis=0))}
   for head, values in enumerate(maps[-1], 1):
     last[f'Head {head}'] = on_image(image, values)
@@ -106,7 +94,7 @@ def _draw_image(
     maps.repeat(factor, axis=-2).repeat(factor, axis=-1),
     x='Head',
     y='Layer',
-    title='Attention, each head by its largest weight',
+    title='Attention, each head scaled by its largest weight',
   )
   plot.save(figure, paths[2])
   return paths
@@ -119,16 +107,13 @@ def _draw_model(
 ) -> list[pathlib.Path]:
   params = predictor.weights.params
   paths = [folder / 'distances.png']
-  figure = plot.points(
-    distances, x='Layer', y='Mean attention distance (pixels)'
-  )
-  plot.save(figure, paths[0])
+  y = 'Mean attention distance (pixels)'
+  plot.save(plot.points(distances, x='Layer', y=y), paths[0])
   if name := predictor.weights.spec.position_embeddings:
     paths.append(folder / 'positions.png')
+    posemb = weights_lib.flatten(params)[name]
     figure = plot.mosaic(
-      attention_maps.position_similarities(
-        weights_lib.flatten(params)[name], predictor.grid
-      ),
+      attention_maps.position_similarities(posemb, predictor.grid),
       x='Column of the patch',
       y='Row of the patch',
       title='Similarity of position embeddings',
@@ -155,23 +140,15 @@ def _filters(kernel: Float[np.ndarray, 'h w C D']) -> Any:
   )
 
 
-def _patch_pixels(predictor: predictor_lib.Predictor) -> tuple[float, float]:
-  (height, width), (rows, columns) = (
-    predictor.weights.image_shape[:2],
-    predictor.grid,
-  )
-  return height / rows, width / columns
-
-
 def _stem(name: str) -> str:
-  """Returns a name for files: that of the image without folder and suffix."""
+  """Returns the name of an image without folder and suffix, for file names."""
   stem = pathlib.PurePath(name).stem
   stem = re.sub(r'[^\w.-]', '_', stem).lstrip('.') or 'image'
   return stem.encode()[:_LONGEST_STEM].decode(errors='ignore')
 
 
 def _unique(stems: Sequence[str]) -> list[str]:
-  """Returns names of which no two are the same."""
+  """Returns the names, with numbers where they repeat."""
   unique: list[str] = []
   for stem in stems:
     others = (f'{stem}_{n}' for n in itertools.count(2))

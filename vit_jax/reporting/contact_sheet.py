@@ -1,4 +1,4 @@
-"""Images of a batch in one picture, as training or evaluation sees them."""
+"""One picture with the images of a batch, as training or evaluation sees them."""
 
 import math
 
@@ -17,9 +17,12 @@ from vit_jax.runtime import errors
 Sheet = UInt8[np.ndarray, 'rows columns 3']
 Captions = list[list[str]]
 
-_MIN_SIDE = 128  # Smaller images are shown larger.
-_LINE, _MARGIN = 16, 4  # In pixels: of a line of text, between images.
-_FONT = {'fontFace': cv2.FONT_HERSHEY_SIMPLEX, 'fontScale': 0.42}
+_MIN_SIDE = 128  # Smaller images are enlarged.
+_LINE, _MARGIN = (
+  16,
+  4,
+)  # Pixels: height of a line of text, space between images.
+_FONT, _FONT_SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.42
 
 
 def load_batch(
@@ -28,10 +31,9 @@ def load_batch(
   """Returns images in [0, 1] and the lines of text for each.
 
   Args:
-    config: settings; its weights are not read.
-    num: how many of the first training images of the run; or of the test
-      images, of which there may be fewer.
-    test: whether to show test images, as evaluation sees them.
+    config: settings of a run; its weights are not read.
+    num: number of images; a test split may have fewer.
+    test: whether to return test images, as evaluation sees them.
 
   Raises:
     errors.UserError: if a setting or a file is wrong, or there are no labels.
@@ -40,10 +42,10 @@ def load_batch(
   validate.validate(config)
   if config.trainer == 'contrastive':
     raise errors.UserError(
-      "config.trainer is 'contrastive': its images have captions. Only those with"
+      "config.trainer is 'contrastive': its images have captions. Only images with"
       ' labels can be shown.'
     )
-  # Whichever model it is: its normalisation is undone below.
+  # No model is needed: normalisation is undone below.
   config = resolved.with_defaults(config, {'model': {}})
   data = batching.of_config(config)
   if test:
@@ -70,6 +72,7 @@ def load_batch(
 def _augment(
   batch: pipeline.Batch, data: batching.Data, seed: int
 ) -> tuple[ArrayLike, Captions]:
+  """Returns augmented images, and for each its classes with their shares."""
   augment_key, mix_key = jax.random.split(jax.random.key(seed))
   images = jax.jit(data.preprocess.train)(augment_key, batch['image'])
   if not data.mix:
@@ -83,19 +86,17 @@ def _augment(
 
 
 def draw(images: Float[np.ndarray, 'B H W C'], captions: Captions) -> Sheet:
-  """Draws images in [0, 1] in rows, the lines of their captions under each."""
+  """Draws images in [0, 1] in rows, each above the lines of its caption."""
   if images.shape[-1] not in (1, 3):
     raise errors.UserError(
-      f'Images with {images.shape[-1]} channels cannot be shown, 1 or 3 can.'
+      f'Images with {images.shape[-1]} channels cannot be shown, only 1 or 3.'
     )
   pixels = np.round(np.clip(images, 0, 1) * 255).astype(np.uint8)
   factor = math.ceil(_MIN_SIDE / max(pixels.shape[1:3]))
   pixels = pixels.repeat(factor, 1).repeat(factor, 2)
   height, width = pixels.shape[1:3]
-  cell = (
-    height + _LINE * max(map(len, captions)) + 2 * _MARGIN,
-    width + _MARGIN,
-  )
+  lines_height = _LINE * max(map(len, captions))
+  cell = height + lines_height + 2 * _MARGIN, width + _MARGIN
   columns = math.ceil(math.sqrt(len(pixels)))
   rows = math.ceil(len(pixels) / columns)
   sheet = np.full((rows * cell[0], columns * cell[1], 3), 255, np.uint8)
@@ -104,15 +105,23 @@ def draw(images: Float[np.ndarray, 'B H W C'], captions: Captions) -> Sheet:
     sheet[top : top + height, left : left + width] = image
     for n, line in enumerate(lines, 1):
       place = (left + 1, top + height + n * _LINE - _MARGIN)
-      cv2.putText(sheet, _fit(line, width), place, color=(0, 0, 0), **_FONT)
+      cv2.putText(
+        sheet, _fit(line, width), place, _FONT, _FONT_SCALE, color=(0, 0, 0)
+      )
   return sheet
 
 
 def _fit(text: str, width: int) -> str:
-  """Returns as much of a text as is not wider than so many pixels."""
-  text = text.encode('ascii', 'replace').decode()  # The font has no more.
+  """Returns a text, shortened to `width` pixels."""
+  text = text.encode(
+    'ascii', 'replace'
+  ).decode()  # The font has no other letters.
   short = text
-  while short and cv2.getTextSize(short, thickness=1, **_FONT)[0][0] > width:
+  while short and _text_width(short) > width:
     text = text[:-1]
     short = text + '..'
   return short
+
+
+def _text_width(text: str) -> int:
+  return cv2.getTextSize(text, _FONT, _FONT_SCALE, thickness=1)[0][0]

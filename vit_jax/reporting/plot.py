@@ -1,4 +1,4 @@
-"""Pictures of numbers, by matplotlib."""
+"""Figures of numbers, by matplotlib."""
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
@@ -11,15 +11,14 @@ import numpy as np
 
 from vit_jax.runtime import storage
 
-_LONGEST = 28  # Characters of the name of a class.
+Line = tuple[Sequence[int | float], Sequence[int | float]]  # (xs, ys)
 
-Line = tuple[Sequence[int | float], Sequence[int | float]]
-
-_COLOURS = 'inferno'  # Of maps: even in lightness, also for the colour-blind.
+_LONGEST = 28  # Most characters of a class name that are shown.
+_COLOURS = 'inferno'  # Perceptually uniform, also for the colour-blind.
 
 
 def _figure(width: int | float, height: int | float) -> Any:
-  # Imported late, as it takes a second; without a window, on any thread.
+  # Imported late: it takes a second. `Figure` needs no window and works on any thread.
   from matplotlib.figure import Figure
 
   return Figure(figsize=(width, height), layout='constrained')
@@ -34,39 +33,41 @@ def save(figure: Any, path: storage.Path | str) -> None:
 
 
 def svg(figure: Any) -> str:
-  """Returns a figure for a page, its ink in the colour of the page's text."""
+  """Returns a figure for a page, drawn in the colour of the page's text."""
   import matplotlib as mpl
 
   buffer = io.StringIO()
   # Text stays text, and the same figure gives the same bytes.
-  settings = {'svg.fonttype': 'none', 'svg.hashsalt': 'vit_jax'}
-  with _names_are_text(figure), mpl.rc_context(settings):
+  with (
+    _names_are_text(figure),
+    mpl.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'vit_jax'}),
+  ):
     figure.savefig(
       buffer, format='svg', transparent=True, metadata={'Date': None}
     )
   text = buffer.getvalue()
   text = text[text.index('<svg') :]
-  # Matplotlib writes black as nothing at all, in text, or as #000000.
+  # Matplotlib omits black in text, and writes it as #000000 elsewhere.
   text = text.replace('#000000', 'currentColor')
   return text.replace('<svg ', '<svg fill="currentColor" ', 1)
 
 
 @contextlib.contextmanager
 def _names_are_text(figure: Any) -> Iterator[None]:
-  """Draws names of classes and files as they are: `$` begins no formula."""
+  """Draws names of classes and files literally, although they contain `$`."""
   import matplotlib as mpl
   from matplotlib import text
 
   for drawn in figure.findobj(text.Text):
     drawn.set_parse_math(False)
   with warnings.catch_warnings(), mpl.rc_context({'text.parse_math': False}):
-    # A letter that the font lacks is drawn as a box.
+    # Letters that the font lacks are drawn as boxes.
     warnings.filterwarnings('ignore', 'Glyph .* missing from font')
     yield
 
 
 def _label(name: str) -> str:
-  """Returns a name in one line, short enough to leave room for the picture."""
+  """Returns a name in one line, shortened to leave room for the picture."""
   text = ''.join(
     c if c.isprintable() or c.isspace() else '\ufffd' for c in name
   )
@@ -84,10 +85,10 @@ def curves(
   """Returns a figure of lines, in panels side by side.
 
   Args:
-    panels: by what is on their y axis: by their names, lines (xs, ys).
-    x: what is on the x axis.
-    log_x: whether that is logarithmic, with a tick at each point.
-    size: of a panel, width and height in inches.
+    panels: lines by name, by the title of the y axis of their panel.
+    x: title of the x axis.
+    log_x: whether the x axis is logarithmic, with a tick at each point.
+    size: (width, height) of a panel in inches.
   """
   figure = _figure(size[0] * len(panels), size[1])
   all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -109,7 +110,7 @@ def curves(
 
 
 def points(values: Float[np.ndarray, 'n m'], *, x: str, y: str) -> Any:
-  """Returns a figure of the m values of each of n things above each other."""
+  """Returns a figure with row i of the values above i on the x axis."""
   figure = _figure(6, 4)
   axes = figure.subplots()
   places = np.arange(1, len(values) + 1)[:, None]
@@ -123,7 +124,7 @@ def points(values: Float[np.ndarray, 'n m'], *, x: str, y: str) -> Any:
 
 
 def pictures(images: Mapping[str, Float[np.ndarray, 'H W 3']]) -> Any:
-  """Returns a figure of pictures in rows, their names above them."""
+  """Returns a figure of images in rows, each below its name."""
   columns = int(np.ceil(np.sqrt(len(images))))
   rows = -(-len(images) // columns)
   height, width = next(iter(images.values())).shape[:2]
@@ -145,25 +146,22 @@ def mosaic(
   title: str = '',
   bar: str = '',
 ) -> Any:
-  """Returns a figure of many small pictures, side by side and above each other.
+  """Returns a figure of many small images in a grid.
 
   Args:
-    tiles: values for colours, or [..., 3] in [0, 1].
-    x: what columns are, counted from 1; '' for no axes.
-    y: what rows are.
-    title: above all of it.
-    bar: what the colours mean; '' for nothing.
+    tiles: values to colour, or [..., 3] in [0, 1].
+    x: title of the columns, which are numbered from 1; '' for no axes.
+    y: title of the rows.
+    title: title of the figure.
+    bar: label of the colour bar; '' for none.
   """
   rows, columns, h, w = tiles.shape[:4]
   gap = max(1, h // 16)
   around = ((0, 0), (0, 0), (0, gap), (0, gap)) + ((0, 0),) * (tiles.ndim - 4)
   empty = 1.0 if tiles.ndim > 4 else np.nan
-  padded = np.pad(tiles, around, constant_values=empty)
-  padded = padded.swapaxes(1, 2)
-  padded = padded.reshape(
-    rows * (h + gap), columns * (w + gap), *tiles.shape[4:]
-  )
-  padded = padded[:-gap, :-gap]
+  padded = np.pad(tiles, around, constant_values=empty).swapaxes(1, 2)
+  shape = rows * (h + gap), columns * (w + gap), *tiles.shape[4:]
+  padded = padded.reshape(shape)[:-gap, :-gap]
   scale = 9 / max(padded.shape[:2])
   figure = _figure(
     padded.shape[1] * scale + (1.5 if bar else 0.6),
@@ -187,13 +185,9 @@ def mosaic(
 
 
 def matrix(
-  shares: Float[np.ndarray, 'n n'],
-  names: Sequence[str],
-  *,
-  x: str,
-  y: str,
+  shares: Float[np.ndarray, 'n n'], names: Sequence[str], *, x: str, y: str
 ) -> Any:
-  """Returns a figure of shares, in [0, 1], with names where there is room."""
+  """Returns a figure of shares in [0, 1], with names if there is room."""
   from matplotlib import ticker
 
   size = min(9.0, 3 + 0.28 * len(names))
@@ -226,7 +220,7 @@ def _count(set_ticks: Any, count: int, size: int, gap: int) -> None:
 def overlay(
   image: Float[np.ndarray, 'H W 3'], values: Float[np.ndarray, 'H W']
 ) -> Float[np.ndarray, 'H W 3']:
-  """Returns an image in [0, 1] with values on it: dark where they are small."""
+  """Returns an image in [0, 1] with values over it, dark where they are small."""
   from matplotlib import colormaps
 
   values = values / max(values.max(), 1e-12)

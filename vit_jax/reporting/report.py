@@ -38,32 +38,40 @@ _WORST_CLASSES = 15  # Weakest classes listed.
 _PANEL = (4, 2.8)  # Inches, so that letters are legible on a phone.
 
 
-def write(
-  workdir: str,
-  config: Mapping[str, Any],
-  weights: weights_lib.Weights | None = None,
-  source: sources.LabelledSource | None = None,
+def of_workdir(
+  workdir: str, dataset: str | None = None, *, looks: bool = True
 ) -> storage.Path:
-  """Writes the page and returns its path.
+  """Writes the page of a run that has ended or is still running; returns its path.
 
   Args:
-    workdir: workdir with the metrics of the run.
-    config: settings of the run.
-    weights: trained model; None if there is none yet.
-    source: test images; None omits the sections about predictions.
+    workdir: workdir of the run.
+    dataset: folder or name of the images; None for that of the run.
+    looks: whether to predict the test images.
 
   Raises:
-    errors.UserError: if the page cannot be written.
+    errors.UserError: if there is no run, or the page cannot be written.
   """
-  import jinja2  # Imported late: only the page needs it.
-
   run = workdir_lib.at(workdir)
+  config = files.read_json(run.config)
+  if 'dataset' not in config:
+    raise errors.UserError(
+      f'{workdir} is not a workdir: it has no config.json of a run.'
+    )
+  weights, source = None, None
+  path = run.artifact_ema if config['ema_decay'] else run.artifact
+  try:
+    with storage.local_copy(path if path.is_dir() else workdir) as folder:
+      weights = checkpoint.read(folder)
+  except errors.UserError as e:
+    print(f'The page shows no predictions: {e}')
+  if looks and weights is not None and not weights.vocabulary:
+    source = sources.get_source(
+      dataset or config['dataset'],
+      config['pp']['test'],
+      data_dir=config['tfds_data_dir'],
+    )
   rows = curves.read(run)
-  loader = jinja2.PackageLoader('vit_jax.reporting', '')
-  page = jinja2.Environment(
-    loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
-  )
-  text = page.get_template('report.html.jinja').render(
+  text = _render(
     title=_title(config),
     facts=_facts(rows),
     panels=_panels(rows),
@@ -76,10 +84,21 @@ def write(
   try:
     files.write_text(text, run.report)
   except OSError as e:
-    raise errors.UserError(
-      f'{run.report} cannot be written: {e.strerror}.'
-    ) from e
+    reason = f'{run.report} cannot be written: {e.strerror}.'
+    raise errors.UserError(reason) from e
   return run.report
+
+
+def _render(**values: Any) -> str:
+  import jinja2  # Imported late: only the page needs it.
+
+  page = jinja2.Environment(
+    loader=jinja2.PackageLoader('vit_jax.reporting', ''),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+  )
+  return page.get_template('report.html.jinja').render(values)
 
 
 def _title(config: Mapping[str, Any]) -> str:
@@ -167,10 +186,12 @@ def _predictions(
 def _matrix(p: scores.Predictions, names: Sequence[str]) -> str:
   if len(names) > _MOST_CLASSES:
     return ''
-  shares = np.zeros((len(names), len(names)))
-  for label, other, count in scores.confusion(p):
-    shares[label, other] = count
-  shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1)
+  from sklearn import metrics  # Imported late: it takes a second.
+
+  classes, best = range(len(names)), p.best[:, 0]
+  shares = metrics.confusion_matrix(
+    p.labels, best, labels=classes, normalize='true'
+  )
   return plot.svg(plot.matrix(shares, names, x='predicted', y='class'))
 
 
@@ -178,10 +199,8 @@ def _calibration(p: scores.Predictions) -> Any:
   rows = scores.reliability(p)
   confidence = [row['confidence'] for row in rows]
   accuracy = [row['accuracy'] for row in rows]
-  lines: dict[str, plot.Line] = {
-    'this model': (confidence, accuracy),
-    'perfect': ([0, 1], [0, 1]),
-  }
+  perfect: plot.Line = ([0, 1], [0, 1])
+  lines = {'this model': (confidence, accuracy), 'perfect': perfect}
   return plot.curves({'accuracy': lines}, x='confidence', size=_PANEL)
 
 
@@ -191,14 +210,11 @@ def _examples(
   p: scores.Predictions,
 ) -> dict[str, list[dict[str, Any]]]:
   """Returns the most confident correct and wrong predictions, with pictures."""
-  right, wrong = np.flatnonzero(p.correct), np.flatnonzero(~p.correct)
+  by_confidence = np.argsort(-p.confidence, kind='stable')
+  correct = p.correct[by_confidence]
   chosen = {
-    'Most confident, correct': right[np.argsort(-p.confidence[right])][
-      :_EXAMPLES
-    ],
-    'Most confident, wrong': wrong[np.argsort(-p.confidence[wrong])][
-      :_EXAMPLES
-    ],
+    'Most confident, correct': by_confidence[correct][:_EXAMPLES],
+    'Most confident, wrong': by_confidence[~correct][:_EXAMPLES],
   }
   return {
     title: _pictures(predictor, source, p, indices)
@@ -241,38 +257,3 @@ def _data_uri(image: Float[np.ndarray, 'H W 3']) -> str:
   pixels = np.round(np.clip(small, 0, 1) * 255).astype(np.uint8)
   _, data = cv2.imencode('.jpg', pixels[..., ::-1])
   return f'data:image/jpeg;base64,{base64.b64encode(data.tobytes()).decode()}'
-
-
-def of_workdir(
-  workdir: str, dataset: str | None = None, *, looks: bool = True
-) -> storage.Path:
-  """Writes the page of a run that has ended or is still running.
-
-  Args:
-    workdir: workdir of the run.
-    dataset: folder or name of the images; None for that of the run.
-    looks: whether to predict the test images.
-
-  Raises:
-    errors.UserError: if there is no run, or the page cannot be written.
-  """
-  run = workdir_lib.at(workdir)
-  config = files.read_json(run.config)
-  if 'dataset' not in config:
-    raise errors.UserError(
-      f'{workdir} is not a workdir: it has no config.json of a run.'
-    )
-  weights, source = None, None
-  path = run.artifact_ema if config['ema_decay'] else run.artifact
-  try:
-    with storage.local_copy(path if path.is_dir() else workdir) as folder:
-      weights = checkpoint.read(folder)
-  except errors.UserError as e:
-    print(f'The page shows no predictions: {e}')
-  if looks and weights is not None and not weights.vocabulary:
-    source = sources.get_source(
-      dataset or config['dataset'],
-      config['pp']['test'],
-      data_dir=config['tfds_data_dir'],
-    )
-  return write(workdir, config, weights, source)
