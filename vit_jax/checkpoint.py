@@ -30,12 +30,20 @@ def __getattr__(name: str) -> Any:
 
 
 def load(path: os.PathLike | str) -> Params:
-  """Loads a checkpoint of any format, see `read`, with today's official names."""
+  """Loads a checkpoint of any format, see `read`, with today's official names.
+
+  >>> params = checkpoint.load('ViT-Mini_4')
+  >>> params['embedding']['kernel'].shape
+  (4, 4, 3, 192)
+  """
   return dict(read(path).params)
 
 
 def read(path: os.PathLike | str) -> weights_lib.Weights:
   """Reads a checkpoint of any format and all that is needed to run it.
+
+  >>> checkpoint.read('ViT-Mini_4').preprocessing.size
+  (32, 32)
 
   Args:
     path: a file, a folder, a URL, a repository `hf://ORGANISATION/NAME` of the
@@ -59,7 +67,17 @@ def load_pretrained(
   grid: tuple[int, int] | None = None,
   pretrained_grid: tuple[int, int] | None = None,
 ) -> Params:
-  """Loads a checkpoint, see `read`, and adapts it, see `adapt`."""
+  """Loads a checkpoint, see `read`, and adapts it, see `adapt`.
+
+  >>> model = models.get_model('ViT-Mini_4', num_classes=3)
+  >>> params = checkpoint.load_pretrained(
+  ...   pretrained_path='ViT-Mini_4',
+  ...   init_params=models.init_params(model, (48, 48, 3)),
+  ...   model_config=configs.models.get_model_config('ViT-Mini_4'),
+  ... )
+  >>> params['head']['kernel'].shape
+  (192, 3)
+  """
   return adapt(
     read(pretrained_path),
     init_params,
@@ -74,5 +92,8 @@ def save(
   path: os.PathLike | str,
   dtype: npt.DTypeLike = np.float32,
 ) -> None:
-  """Writes parameters as an official `.npz`, whole or not at all."""
+  """Writes parameters as an official `.npz`, whole or not at all.
+
+  >>> checkpoint.save(checkpoint.load('ViT-Mini_4'), 'mini.npz', np.float16)
+  """
   array_files.write_npz(weights_lib.flatten(params), path, dtype)

@@ -36,11 +36,9 @@ def load(
 ) -> 'Predictor':
   """Returns a trained model, ready for use.
 
-  >>> import numpy as np
-  >>> import vit_jax
   >>> model = vit_jax.load('ViT-Mini_4')
   >>> model
-  Predictor(ViT-Mini_4: 2,732,744 parameters, 200 classes, 32x32 pixels)
+  Predictor(ViT-Mini_4: 2,729,864 parameters, 200 classes, 32x32 pixels)
   >>> images = np.zeros([2, 48, 64, 3], np.uint8)  # Or ['photo.jpg', 'other.png'].
   >>> [[(label, probability)], _] = model.predict(images, top_k=1)
 
@@ -71,7 +69,7 @@ def read(
 class Predictor:
   """A trained model and its labels, on all devices of this host.
 
-  >>> model = load('ViT-Mini_4')
+  >>> model = vit_jax.load('ViT-Mini_4')
   >>> image = np.zeros([48, 64, 3], np.uint8)
 
   `images` are file names, addresses, uint8 arrays [H, W, C] or [H, W] or Pillow
@@ -131,7 +129,7 @@ class Predictor:
 
     >>> [prediction] = model.predict(image, top_k=2)
     >>> [label for label, probability in prediction]
-    ['class 39', 'class 131']
+    ['class 152', 'class 92']
     """
     return [self._best(row, top_k) for _, row in self.probabilities(images)]
 
@@ -181,7 +179,7 @@ class Predictor:
     """Returns embeddings of images, [N, D].
 
     >>> model.features(image, layer=2, pooling='tokens').shape
-    (1, 65, 192)
+    (1, 64, 192)
 
     Args:
       images: see the class.
@@ -214,7 +212,7 @@ class Predictor:
     The class token, if the model has one, comes before the `grid` of patches.
 
     >>> model.attention(image).shape
-    (1, 6, 3, 65, 65)
+    (1, 6, 3, 64, 64)
     """
     function = capture.attention(self._module)
     return self._stacked('attention', function, images)

@@ -47,6 +47,10 @@ def hint(name: str) -> str:
 def load(name: str, argument: str | None = None) -> ml_collections.ConfigDict:
   """Returns the config of a run file.
 
+  >>> config = vit_jax.run_file('finetune_mini', 'cifar10')
+  >>> config.dataset, config.model.model_name
+  ('cifar10', 'ViT-Mini_4')
+
   Args:
     name: `finetune_mini`, or the path of a file.
     argument: what the file takes after a colon on the command line, such as a

@@ -57,6 +57,11 @@ __all__ = (
 def get_model(name: str, **kwargs: Any) -> nn.Module:
   """Returns a released model by name, such as `ViT-B_16` or `b16`.
 
+  >>> model = models.get_model('ViT-Mini_4', num_classes=3)
+  >>> params = models.init_params(model, (32, 32, 3))
+  >>> model.apply({'params': params}, jnp.zeros([2, 32, 32, 3]), train=False).shape
+  (2, 3)
+
   `kwargs` are further arguments of the module, such as `num_classes`. Raises a
   ValueError that lists the models if there is none of this name.
   """
