@@ -195,7 +195,7 @@ def test_what_another_setting_replaces_is_refused(settings, given, reason):
 
 def test_rules_are_of_settings_that_there_are(captions):
   config = tiny_lit(captions)
-  for names, _ in unused._RULES:
+  for names, *_ in unused._RULES:
     for name in names:
       node = config
       for part in name.split('.'):

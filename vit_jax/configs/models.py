@@ -114,8 +114,8 @@ def _vit(model_name: str) -> ml_collections.ConfigDict:
     classifier=classifier,
   )
   if model_name in _HYBRIDS:
-    num_layers = _HYBRIDS[model_name][3]
-    config.resnet = {'num_layers': num_layers, 'width_factor': 1}
+    units = _HYBRIDS[model_name][3]
+    config.resnet = {'num_layers': units, 'width_factor': 1}
   return config
 
 
@@ -135,6 +135,7 @@ def _mixer(model_name: str) -> ml_collections.ConfigDict:
 
 def _lit(model_name: str) -> ml_collections.ConfigDict:
   image, out_dim, text_size = _LITS[model_name]
+  text: dict[str, Any]
   if text_size in _SIZES:
     width, num_layers, mlp_dim, num_heads = _SIZES[text_size]
     text_model, tokenizer_name = 'text_transformer', 'sentencepiece'

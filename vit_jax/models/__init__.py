@@ -85,7 +85,7 @@ _FAMILIES = {'vit': VisionTransformer, 'mixer': MlpMixer, 'lit': LitModel}
 
 def example_inputs(
   model: nn.Module, image_shape: tuple[int, int, int]
-) -> dict[str, jax.Array]:
+) -> dict[str, Any]:
   """Returns arguments to call a model with: one black image, one text."""
   images = jnp.zeros((1, *image_shape), jnp.float32)
   if spec.of_module(model).has_texts:
@@ -113,11 +113,15 @@ def abstract_params(
   model: nn.Module, image_shape: tuple[int, int, int]
 ) -> dict[str, Any]:
   """Returns shapes and dtypes of `init_params`, computed once for a model."""
-  return jax.tree.map(lambda x: x, _abstract_params(model, tuple(image_shape)))
+  height, width, channels = image_shape  # May be a list, which has no hash.
+  params = _abstract_params(model, (height, width, channels))
+  return jax.tree.map(lambda x: x, params)
 
 
 @functools.lru_cache(maxsize=32)
-def _abstract_params(model: nn.Module, image_shape: tuple[int, ...]) -> Any:
+def _abstract_params(
+  model: nn.Module, image_shape: tuple[int, int, int]
+) -> Any:
   return jax.eval_shape(lambda: init_params(model, image_shape))
 
 

@@ -67,7 +67,7 @@ def choose(
     return before
   shape = (batch, tokens, width)
   times = {name: _seconds(name, shape, num_heads) for name in layers.ATTENTION}
-  best = min(times, key=times.get)
+  best = min(times, key=lambda name: times[name])
   logging.info(
     'Attention on %s: %s.',
     shape,
@@ -87,7 +87,7 @@ def _seconds(name: str, shape: tuple[int, int, int], num_heads: int) -> float:
   x = jnp.ones(shape, jnp.bfloat16)
 
   def total(params: Any, x: Array) -> Array:
-    y = layer.apply(params, x, deterministic=True)
+    y: Any = layer.apply(params, x, deterministic=True)
     return jnp.sum(y.astype(jnp.float32))
 
   try:

@@ -1,7 +1,6 @@
 """Tokens and attention weights from inside a model."""
 
 from collections.abc import Callable
-import re
 from typing import Any
 
 import flax.traverse_util
@@ -90,15 +89,13 @@ def attention(
     raise errors.UserError(
       'The model has no attention: it is a Mixer, or a ResNet alone.'
     )
+  attention = 'MultiHeadDotProductAttention_0/attention_weights'
+  name = f'Transformer/{model.block}_{{}}/{attention}'
 
   def apply(params: Any, images: Float[Array, 'B H W C']) -> Array:
-    by_layer = {
-      int(re.search(rf'{model.block}_(\d+)', path)[1]): x
-      for path, x in _intermediates(module, params, images).items()
-      if path.endswith('attention_weights')
-    }
-    weights = [of_layer(by_layer[i]) for i in range(model.depth)]
-    return jnp.stack(weights, axis=1)
+    flat = _intermediates(module, params, images)
+    by_layer = [flat[name.format(i)] for i in range(model.depth)]
+    return jnp.stack([of_layer(weights) for weights in by_layer], axis=1)
 
   return apply
 

@@ -27,7 +27,7 @@ def cast_weights(params: Any, dtype: Any) -> Any:
   if jnp.dtype(dtype) != jnp.bfloat16:
     return params
 
-  def cast(path: tuple[str, ...], x: Any) -> Any:
+  def cast(path: tuple[Any, ...], x: Any) -> Any:
     return x.astype(jnp.bfloat16) if _ROUNDED.fullmatch('/'.join(path)) else x
 
   return flax.traverse_util.path_aware_map(cast, params)
@@ -42,7 +42,8 @@ def apply(
   """
 
   def forward(images: Num[Array, 'N H W C']) -> Float[Array, 'N ...']:
-    return model.apply({'params': params}, images, train=False)
+    outputs: Any = model.apply({'params': params}, images, train=False)
+    return outputs
 
   size = _chunk_size(len(images))
   if size == len(images):

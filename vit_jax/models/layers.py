@@ -18,15 +18,16 @@ import flax.linen as nn
 import jax
 from jax import ad_checkpoint
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Num
+from jaxtyping import Array, Float, Num
 import numpy as np
 
 Tokens = Float[Array, 'B L D']
+_Operand = Array | np.ndarray
 
 LECUN = nn.initializers.lecun_normal()
 ZEROS = nn.initializers.zeros
 
-_PLATFORM = contextvars.ContextVar('platform', default=None)
+_PLATFORM = contextvars.ContextVar[str | None]('platform', default=None)
 
 
 @contextlib.contextmanager
@@ -53,7 +54,7 @@ def _activation(y: Array, dtype: Any, name: str = 'dense') -> Array:
   return ad_checkpoint.checkpoint_name(y.astype(activation_dtype(dtype)), name)
 
 
-def einsum(spec: str, x: ArrayLike, y: ArrayLike, dtype: Any) -> Array:
+def einsum(spec: str, x: _Operand, y: _Operand, dtype: Any) -> Array:
   """Returns the float32 product of two operands, in the precision of a model.
 
   Each letter of `spec` must be in at least two of its three parts.
@@ -64,7 +65,7 @@ def einsum(spec: str, x: ArrayLike, y: ArrayLike, dtype: Any) -> Array:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _bfloat16_einsum(spec: str, x: ArrayLike, y: ArrayLike) -> Array:
+def _bfloat16_einsum(spec: str, x: _Operand, y: _Operand) -> Array:
   inputs, output = spec.split('->')
   first, second = inputs.split(',')
   free = [

@@ -21,6 +21,7 @@ def weight_standardize(
   kernel: Float[ArrayLike, '...'], epsilon: float = 1e-5
 ) -> Float[Array, '...']:
   """Gives each output channel of a kernel mean 0 and deviation 1."""
+  kernel = jnp.asarray(kernel)
   axes = tuple(range(kernel.ndim - 1))
   kernel = kernel - jnp.mean(kernel, axes)
   deviation = jnp.sqrt(jnp.mean(jnp.square(kernel), axes))

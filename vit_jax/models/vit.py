@@ -23,10 +23,8 @@ from vit_jax.models import resnet as resnet_lib
 
 Tokens = Float[Array, 'B L D']
 
-_INIT = {
-  'kernel_init': nn.initializers.xavier_uniform(),
-  'bias_init': nn.initializers.normal(stddev=1e-6),
-}
+_KERNEL_INIT = nn.initializers.xavier_uniform()
+_BIAS_INIT = nn.initializers.normal(stddev=1e-6)
 
 CLASSIFIERS = ('token', 'gap', 'token_gap', 'unpooled', 'token_unpooled')
 
@@ -53,7 +51,12 @@ class MlpBlock(nn.Module):
 
   @nn.compact
   def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
-    dense = functools.partial(layers.Dense, dtype=self.dtype, **_INIT)
+    dense = functools.partial(
+      layers.Dense,
+      kernel_init=_KERNEL_INIT,
+      bias_init=_BIAS_INIT,
+      dtype=self.dtype,
+    )
     h_BLF = nn.gelu(dense(self.mlp_dim)(x), approximate=not self.exact_gelu)
     # One Dropout module for each place: the name is part of its random stream.
     h_BLF = nn.Dropout(self.dropout_rate)(h_BLF, deterministic=deterministic)
@@ -96,7 +99,7 @@ class Encoder1DBlock(nn.Module):
     attention = layers.MultiHeadDotProductAttention(
       num_heads=self.num_heads,
       dropout_rate=self.attention_dropout_rate,
-      kernel_init=_INIT['kernel_init'],
+      kernel_init=_KERNEL_INIT,
       implementation=self.attention,
       dtype=self.dtype,
     )
@@ -212,8 +215,8 @@ class VisionTransformer(nn.Module):
       ValueError: if `classifier` is unknown or does not fit the rest, or an
         image holds no whole patch.
     """
-    self._check(inputs.shape[1:3])
     x = jnp.asarray(inputs)
+    self._check((x.shape[1], x.shape[2]))
     if self.resnet is not None:
       x = resnet_lib.resnet(x, self.resnet, self.dtype)
     patch_size = tuple(self.patches['size'])
@@ -221,7 +224,7 @@ class VisionTransformer(nn.Module):
       self.hidden_size, patch_size, self.dtype, name='embedding'
     )(x)
     if self.transformer is not None:
-      x = self._encode(x, train)
+      x = self._encode(x, self.transformer, train)
     x = self._pool(x.astype(jnp.float32))
     if self.representation_size is not None:
       x = nn.tanh(nn.Dense(self.representation_size, name='pre_logits')(x))
@@ -229,7 +232,9 @@ class VisionTransformer(nn.Module):
       x = layers.head(self.num_classes, self.head_bias_init)(x)
     return x
 
-  def _encode(self, x: Tokens, train: bool) -> Float[Array, 'B T D']:
+  def _encode(
+    self, x: Tokens, encoder: model_configs.ModelConfig, train: bool
+  ) -> Float[Array, 'B T D']:
     if spec.of_module(self).num_prefix_tokens:
       cls = self.param('cls', nn.initializers.zeros, (1, 1, x.shape[-1]))
       cls = jnp.tile(cls.astype(x.dtype), (x.shape[0], 1, 1))
@@ -238,7 +243,7 @@ class VisionTransformer(nn.Module):
       final_norm=not self.fc_norm,
       dtype=self.dtype,
       name='Transformer',
-      **self.transformer,
+      **encoder,
     )(x, train=train)
 
   def _pool(self, x: Tokens) -> Float[Array, 'B ...']:

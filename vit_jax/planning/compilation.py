@@ -85,18 +85,15 @@ def batch(
   struct = functools.partial(
     jax.ShapeDtypeStruct, sharding=sharding.batch_sharding(mesh)
   )
-  size = data.preprocess.size
-  if data.preprocess.on_device:
-    size = data.train.source.image_shape[:2]
-  image = (config.batch, *size, data.train.num_channels)
+  size: tuple[int, ...] = data.preprocess.size
+  raw = data.train.source.image_shape
+  if data.preprocess.on_device and raw is not None:
+    size = raw[:2]
+  image = struct((config.batch, *size, data.train.num_channels), jnp.uint8)
   if spec.has_texts(config.model):
-    target = {'tokens': (config.batch, config.model.pp.max_len)}
-  else:
-    target = {'label': (config.batch,)}
-  return {
-    'image': struct(image, jnp.uint8),
-    **{name: struct(shape, jnp.int32) for name, shape in target.items()},
-  }
+    shape = (config.batch, config.model.pp.max_len)
+    return {'image': image, 'tokens': struct(shape, jnp.int32)}
+  return {'image': image, 'label': struct((config.batch,), jnp.int32)}
 
 
 def trace_step(
@@ -111,7 +108,7 @@ def trace_step(
   )
   with layers.compiling_for(mesh.devices.flat[0].platform):
     stage = largest_stage(task)
-    step = stages.jit_step(stage, mesh)
+    step: Any = stages.jit_step(stage, mesh)
     return stage, step.trace(stage.like, batch(config, mesh, task.data), key)
 
 
@@ -128,22 +125,20 @@ def compile_step(
   for size in (config.batch // config.accum_steps, config.batch_eval):
     sharding.data_shard(mesh, size)
   stage, traced = trace_step(config, mesh, task)
-  known = {
-    'parameters': device_bytes(stage.like.params),
-    'optimizer': device_bytes(stage.like.opt_state),
-    'flops': flops.count(traced.jaxpr.jaxpr),
-  }
+  program = functools.partial(
+    Program,
+    parameters=device_bytes(stage.like.params),
+    optimizer=device_bytes(stage.like.opt_state),
+    flops=flops.count(traced.jaxpr.jaxpr),
+  )
   try:
     compiled = traced.lower().compile()
   except jax.errors.JaxRuntimeError as e:
     if not memory_lib.is_out_of_memory(e):
       raise
-    return Program(
-      **known, temporaries=0, peak=_needed(e), fits=False, collectives={}
-    )
+    return program(temporaries=0, peak=_needed(e), fits=False, collectives={})
   memory = compiled.memory_analysis()
-  return Program(
-    **known,
+  return program(
     temporaries=memory.temp_size_in_bytes,
     # State that is donated is in both arguments and results.
     peak=memory.argument_size_in_bytes

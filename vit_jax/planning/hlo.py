@@ -16,7 +16,7 @@ _KINDS = (
 )
 
 _HEADER = re.compile(r'^(ENTRY )?%?([\w.-]+) .*\{$')
-_TYPE = re.compile(r'\b([a-z]+\d+\w*|pred)\[([\d,]*)\]')
+_TYPE = re.compile(r'\b(?:[a-z]+(\d+)\w*|pred)\[([\d,]*)\]')
 _INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%?([\w.-]+) = (.*)$')
 _COLLECTIVE = re.compile(rf'^(.*?) ({"|".join(_KINDS)})(-start)?\(([^()]*)\)')
 _CHANNEL = re.compile(r'channel_id=(\d+)')
@@ -78,7 +78,8 @@ def collectives(text: str) -> dict[str, Collective]:
 
 
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:
-  computations, entry, lines = {}, '', []
+  computations: dict[str, list[str]] = {}
+  entry, lines = '', []
   for line in text.splitlines():
     if match := _HEADER.match(line):
       lines = computations[match[2]] = []
@@ -122,8 +123,7 @@ def _whole_bytes(match: re.Match[str], types: dict[str, str]) -> int:
 
 def _bytes(types: str) -> int:
   total = 0
-  for dtype, shape in _TYPE.findall(types):
-    bits = int(re.search(r'\d+', dtype)[0]) if dtype != 'pred' else 8
+  for bits, shape in _TYPE.findall(types):  # No bits: booleans of a byte.
     size = math.prod(int(n) for n in shape.split(',') if n)
-    total += math.ceil(size * bits / 8)
+    total += math.ceil(size * int(bits or 8) / 8)
   return total

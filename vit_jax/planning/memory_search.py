@@ -115,18 +115,21 @@ class Search:
 
   def _line(self, remat: str) -> np.ndarray | None:
     """Returns the bytes of a step as (slope, constant), None if unknown."""
-    programs = {
-      s: p for s, p in self.programs.items() if s.remat == remat and p.peak
+    peaks = {
+      s: p.peak for s, p in self.programs.items() if s.remat == remat and p.peak
     }
     # A compiler that gave up had tried to use less.
-    known = {s: p for s, p in programs.items() if p.fits} or programs
-    if not known:
+    fit = {s: peak for s, peak in peaks.items() if self.programs[s].fits}
+    if not peaks:
       return None
-    points = {self._size(s): p.peak - self._sums(s) for s, p in known.items()}
-    program = next(iter(known.values()))
+    points = {
+      self._size(s): peak - self._sums(s) for s, peak in (fit or peaks).items()
+    }
+    program = next(iter(self.programs.values()))
     # The state and its gradient, without any image.
     points.setdefault(0, 2 * program.parameters + program.optimizer)
-    return np.polyfit(*zip(*sorted(points.items())[-2:], strict=True), 1)
+    sizes, needed = np.transpose(sorted(points.items())[-2:])
+    return np.polyfit(sizes, needed, 1)
 
   def _kind(self, setting: Setting) -> tuple[str, bool]:
     """Returns what must be equal if memory is to depend on the images alone."""
