@@ -15,6 +15,7 @@ import pytest
 
 from vit_jax import checkpoint
 from vit_jax import models
+from vit_jax.configs import common
 from vit_jax.runtime import errors
 from vit_jax.weights import npz
 
@@ -69,6 +70,18 @@ def test_load_pretrained_equals_the_official_loader():
   assert got.keys() == want.keys()
   for name, x in want.items():
     np.testing.assert_array_equal(got[name], x, err_msg=name)
+
+
+@pytest.mark.parametrize('name', ['ViT-L_16', 'ViT-B_16', 'augreg-L_16', 'x'])
+def test_dropout_is_the_same_by_path_as_by_name(tmp_path, name):
+  path = tmp_path / f'{name}.npz'
+  path.write_bytes(TOKEN.read_bytes())
+  want = 0.0
+  if name != 'x':
+    config = common.with_model(common.get_config(), name)
+    want = config.model.transformer.dropout_rate
+  assert want == (0.1 if name == 'ViT-L_16' else 0.0)
+  assert checkpoint.read(path).model['transformer']['dropout_rate'] == want
 
 
 def test_shapes_of_the_new_model_are_enough():

@@ -5,6 +5,8 @@ import math
 import re
 from typing import Any
 
+from vit_jax.configs import common
+from vit_jax.configs import registry
 from vit_jax.configs import spec
 from vit_jax.data import preprocessing
 from vit_jax.weights import record as weights_lib
@@ -38,11 +40,16 @@ def described(
 ) -> weights_lib.Weights:
   """Returns parameters with all that their names and shapes tell.
 
-  Dropout rates are 0, and the image size is that of a square grid.
+  The dropout rate is that of released weights with this name, or 0. The image
+  size is that of a square grid.
   """
   model, size, class_names = None, None, []
   if 'embedding' in params:
     model = {'model_name': model_name, **_vit(params)}
+    if model['transformer'] and model_name in registry.entries():
+      config = common.with_model(common.get_config(), model_name)
+      rate = config.model.transformer.dropout_rate
+      model['transformer']['dropout_rate'] = rate
   elif 'stem' in params:
     model = {'model_name': model_name, **_mixer(params)}
   if model is not None:
