@@ -24,7 +24,7 @@ def random_weights(config, *, num_classes=5, size=64, shape=None, **changes):
   """Returns weights none of which is zero, of a changed config."""
   shape = shape or (size, size, 3)
   model = models.from_config(config | changes, num_classes=num_classes or None)
-  shapes = jax.eval_shape(lambda: models.init_params(model, shape))
+  shapes = models.abstract_params(model, shape)
   rng = np.random.default_rng(0)
   params = jax.tree.map(
     lambda x: rng.normal(0, 0.1, x.shape).astype(np.float32), shapes

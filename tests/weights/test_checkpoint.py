@@ -24,8 +24,9 @@ TOKEN = GOLDEN / 'vit_token.npz'
 
 
 def init_params(num_classes=5, size=(48, 48), **config):
-  model = models.VisionTransformer(num_classes=num_classes, **CONFIG | config)
-  return models.init_params(model, (*size, 3))
+  model = models.from_config(CONFIG | config, num_classes=num_classes)
+  shapes = models.abstract_params(model, (*size, 3))
+  return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
 
 def load_pretrained(path=TOKEN, config=CONFIG, **kwargs):
