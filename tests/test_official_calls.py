@@ -47,6 +47,51 @@ def test_get_model_initialises_and_applies_by_the_official_arguments():
   assert (model.patches.size, model.transformer.mlp_dim) == ((16, 16), 10)
 
 
+# Names of get_*_config in the official configs/models.py.
+OFFICIAL_GETTERS = [
+  'testing',
+  'testing_unpooled',
+  'ti16',
+  's16',
+  's32',
+  'b16',
+  'b32',
+  'b8',
+  'l16',
+  'l32',
+  'h14',
+  's16_gap_norep',
+  's32_gap_norep',
+  'b16_gap_norep',
+  'b32_gap_norep',
+  'r_ti16',
+  'r26_s32',
+  'r26_b32',
+  'r50_b16',
+  'r50_l32',
+  'mixer_b16',
+  'mixer_b32',
+  'mixer_l16',
+  'lit_b16b',
+  'lit_b16b_2',
+  'lit_l16l',
+  'lit_l16s',
+  'lit_l16ti',
+]
+
+
+def test_configs_models_has_the_official_functions():
+  names = set()
+  for short_name in OFFICIAL_GETTERS:
+    config = getattr(model_configs, f'get_{short_name}_config')()
+    same = model_configs.MODEL_CONFIGS[config.model_name]
+    assert config.to_dict() == same.to_dict()
+    names.add(config.model_name)
+  assert names == model_configs.MODEL_CONFIGS.keys() - {'ViT-Mini_4'}
+  with pytest.raises(AttributeError, match="has no 'get_x_config'"):
+    model_configs.get_x_config  # noqa: B018
+
+
 def test_lit_embeds_by_the_official_arguments():
   lit = model_configs.get_lit_l16ti_config()
   lit.image = model_configs.get_testing_config()

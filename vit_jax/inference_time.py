@@ -1,4 +1,4 @@
-"""Images per second of a model's forward pass, on all devices."""
+"""Measures images per second of a model's forward pass, on all devices."""
 
 from collections.abc import Callable
 import functools
@@ -28,15 +28,12 @@ from vit_jax.weights import released
 def inference_time(
   config: ml_collections.ConfigDict, workdir: str
 ) -> dict[str, float]:
-  """Runs a number of steps and measures them.
-
-  Args:
-    config: see `configs/inference_time.py`.
-    workdir: the metrics go to `workdir/config.log_dir`.
+  """Measures a number of steps; see `configs/inference_time.py`.
 
   Returns:
     Images per second and device: `imgs_sec_core_` `min`, `max`, `mean`, `std`,
-    over `config.steps` steps; also printed.
+    over `config.steps` steps. They are logged and written to
+    `workdir/config.log_dir`.
 
   Raises:
     errors.UserError: if a setting is wrong.
@@ -56,12 +53,9 @@ def inference_time(
   )
   if config.pretrained_dir is not None:
     model_config = model_configs.get_model_config(config.model_name)
+    path = released.find(model_config.model_name, config.pretrained_dir)
     params = checkpoint.load_pretrained(
-      pretrained_path=released.find(
-        model_config.model_name, config.pretrained_dir
-      ),
-      init_params=params,
-      model_config=model_config,
+      pretrained_path=path, init_params=params, model_config=model_config
     )
   params = jax.device_put(params, sharding.replicated(mesh))
   make_images = jax.jit(
@@ -92,7 +86,7 @@ def inference_time(
 def measure(
   step: Callable[[], Any], initial_steps: int, steps: int
 ) -> list[float]:
-  """Returns the seconds of each of `steps`, after `initial_steps` others."""
+  """Returns the seconds of each of `steps` that follow `initial_steps`."""
   times = []
   for _ in range(initial_steps + steps):
     start = time.perf_counter()
@@ -105,7 +99,7 @@ def check(config: ml_collections.ConfigDict) -> None:
   """Raises `errors.UserError` at a setting that cannot work."""
   if 'model_name' not in config:
     raise errors.UserError(
-      "config.trainer is 'inference_time', which has settings of its own: give"
+      "config.trainer is 'inference_time', which has its own settings: give"
       ' --config=configs/inference_time.py.'
     )
   common.RULES['dtype'].check(config.dtype, 'config.dtype')
@@ -121,7 +115,7 @@ def check(config: ml_collections.ConfigDict) -> None:
     raise errors.UserError(f'config.model_name: {e}') from e
   if spec.has_texts(model):
     raise errors.UserError(
-      f'config.model_name is {config.model_name}, which classifies no images.'
+      f'config.model_name is {config.model_name}, which has no classes.'
     )
   if 0 in spec.of(model).grid((config.image_size, config.image_size)):
     raise errors.UserError(

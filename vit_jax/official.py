@@ -25,7 +25,7 @@ _REPLACED = {
   },
   'config': {
     'model_or_filename': 'config.pretrained',
-    'model_type': 'nothing: the fields of config.model tell the family',
+    'model_type': 'nothing: the fields of config.model say the family',
     'shuffle_buffer': 'nothing: the whole split is shuffled',
     'tfds_manual_dir': 'vit-jax prepare --manual_dir',
     'train': 'config.trainer',
@@ -34,11 +34,9 @@ _REPLACED = {
 
 
 def replacement(where: str, name: str) -> str:
-  """Returns a sentence on what replaces an official name; '' for other names.
+  """Returns a sentence that names what replaces an official name; '' if nothing.
 
-  Args:
-    where: module or class that the official code has it in, or 'config'.
-    name: what was asked for.
+  `where` is the module or class of the official code, or 'config'.
   """
   if name not in _REPLACED[where]:
     return ''
@@ -49,7 +47,7 @@ def replacement(where: str, name: str) -> str:
 
 
 def missing(where: str, name: str) -> AttributeError:
-  """Returns what `__getattr__` of a module raises."""
+  """Returns the error for `__getattr__` of a module to raise."""
   return AttributeError(
     f'{where} has no {name!r}.{replacement(where, name)}', name=name
   )

@@ -155,7 +155,7 @@ def test_inference_time_measures_the_steps_it_says(tmp_path):
   [
     ('batch', 0, 'give config.batch=N'),
     ('model_name', 'b17', "no model 'b17'"),
-    ('model_name', 'lit_b16b', 'classifies no images'),
+    ('model_name', 'lit_b16b', 'which has no classes'),
     ('image_size', 20, 'too small for a patch of ViT-B_32'),
     ('dtype', 'bf16', "'bf16', must be one of .* mean 'bfloat16'"),
     ('initial_steps', -3, 'config.initial_steps is -3, must be at least 0'),

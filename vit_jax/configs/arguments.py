@@ -1,4 +1,4 @@
-"""From settings to the arguments of a model's class."""
+"""Makes the arguments of a model's class from settings."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ from vit_jax.configs import spec
 
 
 def of_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns the arguments of the model's class, but for the class count."""
+  """Returns all arguments of the model's class except `num_classes`."""
   kwargs = config.model.to_dict()
   blocks = {
     'stochastic_depth_rate': config.stochastic_depth_rate,
@@ -42,7 +42,7 @@ def _add(arguments: dict[str, Any], defaults: dict[str, Any]) -> None:
 
 
 def of_saved_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns `of_model` of a trained model: what it is, not how it learned."""
+  """Returns `of_model` without what matters only for training."""
   kwargs = of_model(config)
   encoder = spec.encoder(kwargs) or {}
   for name in ('stochastic_depth_rate', 'attention', 'remat', 'scan_layers'):

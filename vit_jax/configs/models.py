@@ -1,12 +1,13 @@
-"""The released models, as tables of sizes."""
+"""Configs of the released models, made from tables of sizes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+import functools
 import re
 from typing import Any
 
 import ml_collections
 
-# What configures a model: `MODEL_CONFIGS[name]`, or the same as a dict.
+# The config of a model: `MODEL_CONFIGS[name]`, or the same as a dict.
 ModelConfig = Mapping[str, Any] | ml_collections.ConfigDict
 
 _SIZES = {  # width, depth, mlp, heads; Table 1 and arXiv:2106.10270, Table 2.
@@ -61,11 +62,11 @@ _LITS = {  # image tower, widths of the heads, text tower; arXiv:2111.07991.
   'LiT-L16Ti': ('ViT-L_16', (None, 1024), 'Ti'),
 }
 
-# The AugReg weights are fine-tuned without dropout, whatever the table above says
-# of their size (official configs/augreg.py).
+# The AugReg weights are fine-tuned without dropout, whatever the tables above say
+# about their size (official configs/augreg.py).
 AUGREG_DROPOUT = 0.0
 
-# Names that are no part of the AugReg release (arXiv:2106.10270).
+# Models that the AugReg release (arXiv:2106.10270) does not have.
 _NOT_AUGREG = ('testing', 'ViT-Mini_4', 'ViT-L_32', 'ViT-H_14', 'R50+ViT-B_16')
 
 
@@ -172,10 +173,10 @@ def _released_config(model_name: str) -> ml_collections.ConfigDict:
   return _MAKERS[model_name](model_name)
 
 
-# Keys are the basenames of the released files, `ViT-B_16.npz` and like.
+# Keys are the names of the released files without `.npz`.
 MODEL_CONFIGS = {name: _released_config(name).lock() for name in _MAKERS}
 
-# Keys are the first part of an AugReg file name, `B_16-i21k-300ep-...`.
+# Keys are the first parts of AugReg file names, such as `B_16-i21k-300ep-...`.
 AUGREG_CONFIGS = {
   name.replace('ViT-', '').replace('+', '_'): MODEL_CONFIGS[name]
   for name in (*_VARIANTS, *_HYBRIDS)
@@ -194,13 +195,10 @@ def short_name(model_name: str) -> str:
 
 
 def get_model_config(model: str) -> ml_collections.ConfigDict:
-  """Returns the config of a released model, unlocked, by either name.
-
-  Args:
-    model: `b16` or `ViT-B_16`.
+  """Returns the unlocked config of a released model, `b16` or `ViT-B_16`.
 
   Raises:
-    ValueError: if there is no such model; the message lists those there are.
+    ValueError: if there is no such model; the message lists all models.
   """
   for name in _MAKERS:
     if model in (name, short_name(name)):
@@ -209,39 +207,9 @@ def get_model_config(model: str) -> ml_collections.ConfigDict:
   raise ValueError(f'There is no model {model!r}. Available: {names}.')
 
 
-def _getter(model_name: str) -> Callable[[], ml_collections.ConfigDict]:
-  def get_config() -> ml_collections.ConfigDict:
-    return _released_config(model_name)
-
-  get_config.__doc__ = f'Returns the config of {model_name}.'
-  return get_config
-
-
-get_testing_config = _getter('testing')
-get_testing_unpooled_config = _getter('testing-unpooled')
-get_ti16_config = _getter('ViT-Ti_16')
-get_s16_config = _getter('ViT-S_16')
-get_s32_config = _getter('ViT-S_32')
-get_b8_config = _getter('ViT-B_8')
-get_b16_config = _getter('ViT-B_16')
-get_b32_config = _getter('ViT-B_32')
-get_l16_config = _getter('ViT-L_16')
-get_l32_config = _getter('ViT-L_32')
-get_h14_config = _getter('ViT-H_14')
-get_s16_gap_norep_config = _getter('ViT-S_16-gap-norep')
-get_s32_gap_norep_config = _getter('ViT-S_32-gap-norep')
-get_b16_gap_norep_config = _getter('ViT-B_16-gap-norep')
-get_b32_gap_norep_config = _getter('ViT-B_32-gap-norep')
-get_r_ti16_config = _getter('R+ViT-Ti_16')
-get_r26_s32_config = _getter('R26+ViT-S_32')
-get_r26_b32_config = _getter('R26+ViT-B_32')
-get_r50_b16_config = _getter('R50+ViT-B_16')
-get_r50_l32_config = _getter('R50+ViT-L_32')
-get_mixer_b16_config = _getter('Mixer-B_16')
-get_mixer_b32_config = _getter('Mixer-B_32')
-get_mixer_l16_config = _getter('Mixer-L_16')
-get_lit_b16b_config = _getter('LiT-B16B')
-get_lit_b16b_2_config = _getter('LiT-B16B_2')
-get_lit_l16l_config = _getter('LiT-L16L')
-get_lit_l16s_config = _getter('LiT-L16S')
-get_lit_l16ti_config = _getter('LiT-L16Ti')
+def __getattr__(name: str) -> Any:
+  """Makes the functions of the official module, such as `get_b16_config`."""
+  for model in _MAKERS:
+    if name == f'get_{short_name(model)}_config':
+      return functools.partial(_released_config, model)
+  raise AttributeError(f'{__name__} has no {name!r}.', name=name)

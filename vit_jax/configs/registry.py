@@ -1,4 +1,4 @@
-"""The public weights: what is where, from `registry.toml`."""
+"""The public weights of `registry.toml`: names, addresses, scores."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -12,19 +12,19 @@ class Entry:
   """One set of public weights.
 
   Attributes:
-    name: what `config.pretrained` takes.
+    name: value of `config.pretrained`.
     model: key of `configs.models.MODEL_CONFIGS`.
     sources: addresses, in the order they are tried.
-    dataset: what it was trained on last.
+    dataset: data set of the last training.
     num_classes: size of the head.
     resolution: side of the images in pixels.
-    size_mib: of the first source.
-    mean: of the pixels in [0, 1], which is subtracted.
-    std: by which they are divided then.
-    head: 'ok', 'zero' (all zeros), 'none', or '' where nobody says.
+    size_mib: size of the first source.
+    mean: subtracted from pixels in [0, 1].
+    std: divides pixels after that.
+    head: 'ok', 'zero' (all zeros), 'none', or '' if unknown.
     top1: published accuracy on the validation images of ImageNet.
-    top1_source: who published it.
-    vocabulary: address of the tokeniser's vocabulary, of a LiT model.
+    top1_source: publication that has `top1`.
+    vocabulary: address of the tokeniser's vocabulary of a LiT model.
   """
 
   name: str
@@ -43,7 +43,7 @@ class Entry:
 
   @property
   def is_augreg(self) -> bool:
-    """Whether the weights are of the AugReg release (arXiv:2106.10270)."""
+    """Whether the weights belong to the AugReg release (arXiv:2106.10270)."""
     return any('augreg' in source for source in self.sources)
 
 
@@ -59,7 +59,7 @@ def entries() -> dict[str, Entry]:
 
 
 def table(entries: Sequence[Entry]) -> str:
-  """Returns a line for each entry, under a heading."""
+  """Returns a heading and a line for each entry."""
   rows = [('name', 'model', 'px', 'MiB', 'trained on', 'head', 'top-1', 'mean')]
   for e in entries:
     size = f'{e.size_mib:.0f}' if e.size_mib else '-'
@@ -67,8 +67,5 @@ def table(entries: Sequence[Entry]) -> str:
     px, head = str(e.resolution or '-'), e.head or '?'
     rows.append((e.name, e.model, px, size, e.dataset, head, top1, f'{e.mean}'))
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-  lines = [
-    '  '.join(x.ljust(w) for x, w in zip(row, widths, strict=True)).rstrip()
-    for row in rows
-  ]
-  return '\n'.join(lines)
+  line = '  '.join(f'{{:{width}}}' for width in widths)
+  return '\n'.join(line.format(*row).rstrip() for row in rows)
