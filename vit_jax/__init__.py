@@ -8,7 +8,7 @@ from vit_jax import official
 __version__ = '0.1.0'
 
 
-# What there is to use, and where; imported when it is asked for.
+# Public names, imported at their first use.
 _PUBLIC = {
   'load': ('vit_jax.predictor', 'load'),
   'run_file': ('vit_jax.configs.run_files', 'load'),
@@ -20,7 +20,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-  """Gives a public name, or says what replaces one of the official code."""
+  """Returns a public name; names the replacement of an official one."""
   if name in _PUBLIC:
     module, attribute = _PUBLIC[name]
     return getattr(importlib.import_module(module), attribute)

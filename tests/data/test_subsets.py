@@ -110,12 +110,12 @@ def test_the_log_says_how_images_were_chosen(image_folder, caplog):
   each = np.bincount(data.train.source.labels())[0]
   assert len(data.train) == 3 * each > 10
   assert (
-    f'{3 * each} images to train on (train[:10], 10 different ones, repeated'
-    f' until each class has {each}: config.pp.balance_classes), 15 to test'
+    f'{3 * each} images to train on (train[:10], balance_classes=True, out of'
+    f' 10), 15 to test'
   ) in caplog.text
   config.pp.shots = 2
   config.pp.train = 'train'
   caplog.clear()
   with caplog.at_level('INFO', logger='absl'):
     batching.of_config(resolved.with_defaults(config))
-  assert 'train, 2 of each class out of 36: config.pp.shots; 6' in caplog.text
+  assert '(train, shots=2, balance_classes=True, out of 36), ' in caplog.text

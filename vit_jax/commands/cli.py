@@ -14,6 +14,7 @@ from absl import app
 from absl import flags
 from absl import logging
 import jax
+from ml_collections import config_flags
 
 import vit_jax
 from vit_jax import official
@@ -94,6 +95,14 @@ def _show_in_help() -> None:
     if module.startswith('vit_jax.'):
       for flag in defined:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+
+
+def define_config() -> None:
+  """Defines the flag of the run file, which a command needs."""
+  config_flags.DEFINE_config_file(
+    'config', None, 'Run file, see configs/.', lock_config=True
+  )
+  flags.mark_flag_as_required('config')
 
 
 def define_image_size() -> None:

@@ -16,10 +16,10 @@ _COLUMNS = ('image', 'rank', 'class', 'probability')
 
 
 def define_flags() -> None:
-  """Defines how many classes are shown, and how."""
+  """Defines the flags that choose the number of classes and the format."""
   flags.DEFINE_integer('top_k', 5, 'Classes shown.', lower_bound=1)
-  flags.DEFINE_bool('json', False, 'Print a JSON object an image.')
-  flags.DEFINE_bool('csv', False, 'Print CSV, a row a class.')
+  flags.DEFINE_bool('json', False, 'Print a JSON object for each image.')
+  flags.DEFINE_bool('csv', False, 'Print CSV, a row for each class.')
 
 
 def show(
@@ -31,14 +31,7 @@ def show(
 ) -> None:
   """Prints predictions as they come: a table, JSON lines or CSV.
 
-  Args:
-    predictions: (name of an image, its prediction).
-    names: names of all images, which set the width of the first column.
-    as_json: whether to print a JSON object per image.
-    as_csv: whether to print a CSV row per class.
-
-  Raises:
-    errors.UserError: if both are wanted.
+  The longest of `names`, those of all images, sets the width of the table.
   """
   if as_json and as_csv:
     raise errors.UserError('Choose one of --json and --csv.')
@@ -60,7 +53,7 @@ def show(
 
 
 def _printable(name: str) -> str:
-  """Returns a name in one line, which changes no settings of a terminal."""
+  """Returns a name in one line without control characters for a terminal."""
   return ''.join(
     c if c.isprintable() else c.encode('unicode_escape').decode() for c in name
   )

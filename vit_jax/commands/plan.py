@@ -17,7 +17,6 @@ import sys
 
 from absl import flags
 from absl import logging
-from ml_collections import config_flags
 
 from vit_jax.commands import cli
 from vit_jax.configs import durations
@@ -77,9 +76,7 @@ def main(argv: Sequence[str]) -> None:
 
 def define_flags() -> None:
   """Defines the flags; some have the names of those of `main`."""
-  config_flags.DEFINE_config_file(
-    'config', None, 'Run file, see configs/.', lock_config=True
-  )
+  cli.define_config()
   flags.DEFINE_string(
     'topology', None, 'TPUs to compile for: v5e:16x16, v5p:8x8x8, v6e:4x4.'
   )
@@ -103,4 +100,3 @@ def define_flags() -> None:
   flags.DEFINE_bool(
     'search', True, 'Look for the largest batch and the fewest parts that fit.'
   )
-  flags.mark_flag_as_required('config')

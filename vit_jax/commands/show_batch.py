@@ -3,16 +3,15 @@
 vit-jax show_batch --config=configs/cifar10_scratch.py \
   --config.pp.augmentation=medium1 --output=sheet.png
 
-They have come through the loader and the step's own preprocessing. Mixed images
-have two labels, and their shares; the shares are drawn once a batch, another
-seed shows others.
+The images have passed the loader and the preprocessing of the step. Mixed images
+have two labels with their shares, which are drawn once per batch: another seed
+shows others.
 """
 
 from collections.abc import Sequence
 
 from absl import flags
 import cv2
-from ml_collections import config_flags
 
 from vit_jax.commands import cli
 from vit_jax.reporting import contact_sheet
@@ -22,13 +21,10 @@ from vit_jax.runtime import storage
 
 def define_flags() -> None:
   """Defines the flags of `vit-jax show_batch`."""
-  config_flags.DEFINE_config_file(
-    'config', None, 'Run file, see configs/.', lock_config=True
-  )
+  cli.define_config()
   flags.DEFINE_integer('num', 64, 'Images shown.', lower_bound=1)
   flags.DEFINE_bool('test', False, 'Show test images, as evaluated.')
   flags.DEFINE_string('output', None, 'PNG file to write.', required=True)
-  flags.mark_flag_as_required('config')
 
 
 def main(argv: Sequence[str]) -> None:

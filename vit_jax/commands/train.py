@@ -34,9 +34,7 @@ Trainer = Callable[[ml_collections.ConfigDict, str], Any]
 
 def define_flags() -> None:
   """Defines the flags of `vit-jax train`."""
-  config_flags.DEFINE_config_file(
-    'config', None, 'Run file, see configs/.', lock_config=True
-  )
+  cli.define_config()
   flags.DEFINE_string(
     'workdir',
     None,
@@ -63,7 +61,7 @@ def define_flags() -> None:
     'Seconds after which a silent process counts as lost, and the others stop.',
     lower_bound=1,
   )
-  flags.mark_flags_as_required(['config', 'workdir'])
+  flags.mark_flag_as_required('workdir')
 
 
 def read_config() -> ml_collections.ConfigDict:

@@ -29,10 +29,7 @@ from vit_jax.runtime import storage
 class Splits:
   """Both splits, opened; images of folders are read later.
 
-  Attributes:
-    train: the training split after `pp.shots` and `pp.balance_classes`; its
-      length is an epoch.
-    test: the evaluation split.
+  An epoch is the length of `train`, after `pp.shots` and `pp.balance_classes`.
   """
 
   train: pipeline.Decoded
@@ -40,16 +37,10 @@ class Splits:
 
 
 def open_splits(config: ml_collections.ConfigDict) -> Splits:
-  """Opens the images of a config, for LiT models with captions.
-
-  Raises:
-    errors.UserError: if the data set is missing or does not fit a setting.
-  """
+  """Opens the images of a config, for LiT models with captions."""
   split = _pairs if spec.has_texts(config.model) else _images
-  return Splits(
-    train=split(config, config.pp.train, train=True),
-    test=split(config, config.pp.test, train=False),
-  )
+  train = split(config, config.pp.train, train=True)
+  return Splits(train, split(config, config.pp.test, train=False))
 
 
 def _images(
@@ -102,17 +93,10 @@ def _pairs(
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-  """Both splits of a data set and how they become batches.
+  """Both splits, transforms of their images on the host, of batches on the device.
 
-  Attributes:
-    train: the training split.
-    test: the evaluation split.
-    train_transform: host transform of a training image.
-    eval_transform: host transform of a test image.
-    preprocessing: how a test image becomes the model's input.
-    preprocess: device transform of a batch.
-    mix: mixes a preprocessed training batch on the device; None for nothing.
-    loader: `num_threads`, `num_workers` and `prefetch` for `pipeline`.
+  `preprocess` and then `mix` transform a batch on the device. `loader` has
+  `num_threads`, `num_workers` and `prefetch` for `pipeline`.
   """
 
   train: pipeline.Decoded
@@ -186,16 +170,18 @@ def of_config(
 
 def _check_classes(config: ml_collections.ConfigDict, splits: Splits) -> int:
   """Logs what was opened; returns the number of classes, 0 for captions."""
-  train, test = splits.train.source, splits.test.source
+  train, test, pp = splits.train.source, splits.test.source, config.pp
+  chosen = [f'{k}={pp[k]}' for k in ('shots', 'balance_classes') if pp[k]]
+  if isinstance(train, subsets.Subset):
+    chosen.append(f'out of {train.whole}')
   classes = len(test.class_names)
   logging.info(
-    '%s: %d images to train on (%s%s), %d to test (%s)%s.',
+    '%s: %d images to train on (%s), %d to test (%s)%s.',
     config.dataset,
     len(train),
-    config.pp.train,
-    f', {train.how}' if isinstance(train, subsets.Subset) else '',
+    ', '.join([pp.train, *chosen]),
     len(test),
-    config.pp.test,
+    pp.test,
     f', {classes} classes' if classes else '',
   )
   if classes == 1:

@@ -72,10 +72,6 @@ def open_captions(root: pathlib.Path, split: str) -> folder.FileSource:
       Image names are relative to that file.
     split: TFDS notation, such as 'train[:98%]'. A hash of the image's name fixes
       the order.
-
-  Raises:
-    errors.UserError: if there is no such split, a line cannot be read, or an
-      image is not there.
   """
   if not root.is_dir():
     raise errors.UserError(

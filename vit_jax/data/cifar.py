@@ -56,9 +56,6 @@ def load(name: str, directory: pathlib.Path) -> tuple[Splits, list[str]]:
   """Reads 'cifar10' or 'cifar100'; downloads and checks its archive once.
 
   Returns {split: (images, labels)} in the order of the archive, and class names.
-
-  Raises:
-    errors.UserError: if the archive is missing and cannot be downloaded.
   """
   archive = _ARCHIVES[name]
   path = directory / archive.name

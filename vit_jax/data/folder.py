@@ -25,9 +25,7 @@ Classes = dict[str, image_files.Found]
 class FileSource:
   """Image files, each with a target: its label or its captions.
 
-  Attributes:
-    class_names: names of the classes, in the order of the labels.
-    unread: number of other files in the same folders, by suffix.
+  `unread` counts the other files in the same folders, by suffix.
   """
 
   def __init__(
@@ -56,12 +54,7 @@ class FileSource:
 
 
 def open_folder(root: pathlib.Path, split: str) -> FileSource:
-  """Lists the images of a split; see `sources.get_source`.
-
-  Raises:
-    errors.UserError: if there are no images, a class is missing from a split, or
-      there is no such split.
-  """
+  """Lists the images of a split; see `sources.get_source`."""
   splits = {
     path.name: _find_classes(path, root)
     for path in sorted(root.iterdir())
@@ -162,11 +155,7 @@ def with_test(splits: dict[str, Any], split: str) -> tuple[dict[str, Any], str]:
 
 
 def _find_classes(folder: pathlib.Path, root: pathlib.Path) -> Classes:
-  """Returns the files of each class by its name, from nested folders too.
-
-  Raises:
-    errors.UserError: if a class has images of unsupported formats only.
-  """
+  """Returns the files of each class by its name, from nested folders too."""
   classes: Classes = {}
   empty, loose = [], []
   for entry in sorted(folder.iterdir()):

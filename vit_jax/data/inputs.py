@@ -118,11 +118,7 @@ def _read_stdin() -> bytes:
 
 
 def _as_png(picture: Any, name: str) -> bytes:
-  """Returns a Pillow picture as a PNG file, to be decoded like all files.
-
-  Raises:
-    errors.UserError: if its mode cannot be converted.
-  """
+  """Returns a Pillow picture as a PNG file, to be decoded like all files."""
   if picture.mode in ('I', 'F'):
     raise errors.UserError(
       f"{name} has Pillow's mode {picture.mode}, whose values have no fixed"

@@ -45,9 +45,6 @@ def read(
   """Returns the labels, several or none, of the images at `places` of a source.
 
   The names of the images must be those of the original files.
-
-  Raises:
-    errors.UserError: if the file is not `real.json`, or these are other images.
   """
   try:
     labels = json.loads(path.read_text(encoding='utf-8'))

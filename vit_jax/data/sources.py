@@ -167,9 +167,6 @@ def get_source(
       folder have a fixed random order, so that slices contain all classes; in a
       folder without 'test', 'val' and similar names stand in for it.
     data_dir: folder of TFDS data sets and CIFAR; None for the TFDS default.
-
-  Raises:
-    errors.UserError: if there is no such data set or split, or it is empty.
   """
   root = data_root(data_dir)
   if dataset == 'digits':
@@ -268,12 +265,7 @@ def _tfds_source(dataset: str, split: str, root: pathlib.Path) -> TfdsSource:
 def prepare(
   dataset: str, data_dir: str | None = None, manual_dir: str | None = None
 ) -> str:
-  """Downloads a TFDS data set as array_record; returns the folder it is in.
-
-  Raises:
-    errors.UserError: if there is no such data set, it cannot be downloaded, or
-      TensorFlow is not installed.
-  """
+  """Downloads a TFDS data set as array_record; returns the folder it is in."""
   try:
     builder = tfds.builder(
       dataset, data_dir=data_dir, file_format='array_record'

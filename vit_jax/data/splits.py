@@ -11,11 +11,7 @@ SPLIT_EXAMPLE = "config.pp.train='train[:90%]' config.pp.test='train[90%:]'"
 def parse_split(
   split: str, sizes: dict[str, int], dataset: str
 ) -> list[tuple[str, int, int]]:
-  """Returns [(name, start, end)] for a split in TFDS notation.
-
-  Raises:
-    errors.UserError: if it is malformed, names an unknown split or is empty.
-  """
+  """Returns [(name, start, end)] for a split in TFDS notation."""
   infos = tfds.core.SplitDict(
     [
       tfds.core.SplitInfo(name=name, shard_lengths=[size], num_bytes=0)

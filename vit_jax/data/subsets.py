@@ -13,21 +13,14 @@ Indices = Int[np.ndarray, ' N']
 
 
 class Subset:
-  """Some examples of a source; an example may occur more than once.
+  """Some examples of a source of `whole` ones; they may occur more than once."""
 
-  Attributes:
-    how: how the examples were chosen, for the log.
-  """
-
-  def __init__(
-    self, source: sources.LabelledSource, indices: Indices, how: str = ''
-  ):
+  def __init__(self, source: sources.LabelledSource, indices: Indices):
     self._source, self._indices = source, indices
-    before = f'{source.how}; ' if isinstance(source, Subset) else ''
-    self.how: str = before + how
     self.class_names: Sequence[str] = source.class_names
     self.image_shape = source.image_shape
     self.unread = getattr(source, 'unread', {})
+    self.whole: int = getattr(source, 'whole', len(source))
 
   def __len__(self) -> int:
     return len(self._indices)
@@ -40,18 +33,16 @@ class Subset:
 
 
 def _by_class(
-  source: sources.LabelledSource, fewest: int, setting: str, advice: str
+  source: sources.LabelledSource, fewest: int, setting: str
 ) -> list[Indices]:
   """Returns the indices of each class; raises where one has too few images."""
-  labels = source.labels()
-  classes = [
-    np.flatnonzero(labels == i) for i in range(len(source.class_names))
-  ]
-  for name, indices in zip(source.class_names, classes, strict=True):
-    if len(indices) < fewest:
+  labels, classes = source.labels(), []
+  for label, name in enumerate(source.class_names):
+    classes.append(np.flatnonzero(labels == label))
+    if len(classes[-1]) < fewest:
       raise errors.UserError(
-        f'{setting}, but the class {name!r} has {len(indices)} training images.'
-        f' {advice}'
+        f'{setting}, but the class {name!r} has {len(classes[-1])} training'
+        f' images. Add some, take a larger config.pp.train, or set it lower.'
       )
   return classes
 
@@ -60,26 +51,16 @@ def few_shots(source: sources.LabelledSource, shots: int) -> Subset:
   """Returns the first `shots` images of each class.
 
   The files of a folder have a fixed random order, so these are random images, and
-  fewer shots are part of more. Raises `errors.UserError` if a class has fewer.
+  fewer shots are part of more.
   """
-  advice = 'Take fewer, or a larger config.pp.train.'
-  classes = _by_class(source, shots, f'config.pp.shots is {shots}', advice)
-  indices = np.sort(np.concatenate([x[:shots] for x in classes]))
-  how = f'{shots} of each class out of {len(source)}: config.pp.shots'
-  return Subset(source, indices, how)
+  classes = _by_class(source, shots, f'config.pp.shots is {shots}')
+  return Subset(source, np.sort(np.concatenate([x[:shots] for x in classes])))
 
 
 def balanced(source: sources.LabelledSource) -> Subset:
-  """Repeats images until each class has as many as the largest.
-
-  Raises `errors.UserError` if a class has none.
-  """
-  advice = 'Add some, or leave it out.'
-  classes = _by_class(source, 1, 'config.pp.balance_classes is True', advice)
+  """Repeats images until each class has as many as the largest."""
+  classes = _by_class(source, 1, 'config.pp.balance_classes is True')
   largest = max(map(len, classes))
-  indices = np.concatenate([np.resize(x, largest) for x in classes])
-  how = (
-    f'{len(source)} different ones, repeated until each class has {largest}:'
-    f' config.pp.balance_classes'
+  return Subset(
+    source, np.concatenate([np.resize(x, largest) for x in classes])
   )
-  return Subset(source, indices, how)

@@ -32,17 +32,10 @@ class BertTokenizer:
   Equal to `tensorflow_text.BertTokenizer(lower_case=True)`: NFKC case folding,
   accents stripped, punctuation and CJK characters split off. An unknown word is
   `[UNK]`, or one id past a vocabulary without it.
-
-  Attributes:
-    num_ids: rows that an embedding table needs.
   """
 
   def __init__(self, vocab_path: os.PathLike | str, max_len: int):
-    """Reads a vocabulary of one token a line.
-
-    Raises:
-      errors.UserError: if it cannot be read, is empty or has no `[CLS]`.
-    """
+    """Reads a vocabulary of one token a line."""
     try:
       lines = _read(vocab_path).decode('utf-8-sig').split('\n')
     except UnicodeDecodeError as e:
@@ -60,7 +53,7 @@ class BertTokenizer:
       )
     self._max_len, self._cls = max_len, ids[_CLS]
     ids.setdefault(_UNKNOWN, len(lines))
-    self.num_ids = max(ids.values()) + 1
+    self.num_ids = max(ids.values()) + 1  # Rows that an embedding table needs.
     self._tokenizer = tokenizers.Tokenizer(
       tokenizers.models.WordPiece(
         ids, unk_token=_UNKNOWN, max_input_chars_per_word=_MAX_WORD
@@ -97,17 +90,10 @@ class SentencePieceTokenizer:
   """The pieces of a text, clipped to `max_len` - 1, then `</s>` to the end.
 
   Case is kept, unless the normaliser inside the model file folds it.
-
-  Attributes:
-    num_ids: rows that an embedding table needs.
   """
 
   def __init__(self, vocab_path: os.PathLike | str, max_len: int):
-    """Reads a SentencePiece model.
-
-    Raises:
-      errors.UserError: if it cannot be read or has no `</s>`.
-    """
+    """Reads a SentencePiece model."""
     data = _read(vocab_path)
     self._processor = sentencepiece.SentencePieceProcessor()
     try:

@@ -2,7 +2,11 @@
 
 
 class UserError(ValueError):
-  """A problem that the user can fix: a setting, a file, a folder, a download."""
+  """A problem that the user can fix: a setting, a file, a folder, a download.
+
+  Any function may raise it at input that it cannot use; docstrings say where that is
+  not obvious.
+  """
 
 
 def first_line(error: BaseException) -> str:

@@ -23,11 +23,7 @@ def write_json(content: Any, path: storage.Path) -> None:
 
 
 def read_json(path: storage.Path) -> dict[str, Any]:
-  """Reads a JSON object; an empty one if the file is missing.
-
-  Raises:
-    errors.UserError: if it is damaged.
-  """
+  """Reads a JSON object; an empty one if the file is missing."""
   if not path.is_file():
     return {}
   text = path.read_bytes()
@@ -49,9 +45,6 @@ def replaced_folder(
 
   An old one stays until then, and for good after an error. At an address, files
   are replaced one by one, the file `last` at the end.
-
-  Raises:
-    errors.UserError: if it cannot be written.
   """
   if storage.is_address(directory):
     with tempfile.TemporaryDirectory() as name:

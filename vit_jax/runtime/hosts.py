@@ -60,9 +60,6 @@ def start(
     num_processes: number of processes; None for $JAX_NUM_PROCESSES.
     process_id: index of this process; None for $JAX_PROCESS_ID.
     heartbeat_timeout: seconds of silence after which a process counts as lost.
-
-  Raises:
-    errors.UserError: if they cannot be joined.
   """
   several = coordinator_address or is_cluster(os.environ)
   if mode == 'off' or (mode == 'auto' and not several):

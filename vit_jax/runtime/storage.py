@@ -38,11 +38,7 @@ def as_path(path: os.PathLike | str) -> Path:
 
 
 def local_path(path: os.PathLike | str) -> pathlib.Path:
-  """Returns a path of this machine, with `~` expanded.
-
-  Raises:
-    errors.UserError: if it is an address.
-  """
+  """Returns a path of this machine, with `~` expanded."""
   if is_address(path):
     raise errors.UserError(
       f'{path} is an address: this must be a file or folder of this machine.'
@@ -62,11 +58,7 @@ def packaged(inside: str, beside: str) -> pathlib.Path:
 
 
 def make_workdir(workdir: str) -> Path:
-  """Makes a folder, or checks that a bucket can be written.
-
-  Raises:
-    errors.UserError: if that fails.
-  """
+  """Makes a folder, or checks that a bucket can be written."""
   if is_address(workdir) and not workdir.startswith('gs://'):
     raise errors.UserError(
       f'workdir={workdir} must be a folder or gs://BUCKET/FOLDER.'

@@ -66,9 +66,6 @@ def guarded(workdir: Workdir) -> Iterator[None]:
   """Keeps other runs out, and turns a full or read-only disk into one line.
 
   The lock ends with the process, however that ends. Buckets have no lock.
-
-  Raises:
-    errors.UserError: if another run uses the workdir, or it cannot be written.
   """
   lock = None
   try:
