@@ -122,15 +122,15 @@ def test_images_of_other_formats_are_not_opened():
 def test_a_zip_bomb(tmp_path):
   path = tmp_path / 'bomb.npz'
   header = b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, "
-  with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as z:
-    for i in range(4):
+  with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED, compresslevel=1) as z:
+    for i in range(2):
       with z.open(f'{i}.npy', 'w') as f:
         f.write(header)
-        for _ in range(300):
+        for _ in range(200):
           f.write(bytes(1 << 20))
   assert path.stat().st_size < 2 << 20
   before = memory()
-  with pytest.raises(errors.UserError, match='would take 12.* bytes of mem'):
+  with pytest.raises(errors.UserError, match='would take 41.* bytes of mem'):
     checkpoint.read(path)
   assert memory() - before < 50
 

@@ -49,6 +49,9 @@ def workdir(tmp_path_factory):
         (root / 'images' / split / name / f'{i}{FILE}').write_bytes(data)
   config = tiny(root / 'images')
   config.update({'total_steps': 2, 'warmup_steps': 1, 'eval_every': 2})
+  # Less to compile.
+  config.update({'accum_steps': 1, 'stochastic_depth_rate': 0.0})
+  config.model.transformer.dropout_rate = 0.0
   config.report = True
   train_command.train_and_report(config, str(root / 'run'))
   return root / 'run'
