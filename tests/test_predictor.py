@@ -158,8 +158,9 @@ def test_features_of_each_layer(token):
     token.weights,
     token.weights.model['transformer']['num_layers'],
   )
+  by_hand = jax.jit(tokens_by_hand, static_argnums=(0, 3))
   for layer, last in ((1, 1), (2, 2), (None, depth)):
-    want = tokens_by_hand(weights.module(), weights.params, x, last)
+    want = by_hand(weights.module(), dict(weights.params), x, last)
     for pooling, pooled in (
       ('tokens', want),
       ('cls', want[:, 0]),

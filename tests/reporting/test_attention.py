@@ -1,6 +1,7 @@
 """Attention maps against their definitions, and the pictures made of them."""
 
 import dataclasses
+import pathlib
 
 from conftest import call_command
 from conftest import GOLDEN
@@ -35,7 +36,7 @@ def test_rollout_is_the_product_of_its_layers(weights):
   np.testing.assert_allclose(got.sum(axis=-1), 1, rtol=1e-5)
 
 
-def test_maps_are_of_the_class_token_or_the_mean(weights):
+def test_patch_map_takes_the_class_token_or_the_mean(weights):
   maps = attention_maps.patch_map(weights, GRID)
   assert maps.shape == (2, 3, *GRID)
   assert maps[1, 2, 1, 3] == weights[1, 2, 0, PREFIX + 1 * GRID[1] + 3]
@@ -44,7 +45,7 @@ def test_maps_are_of_the_class_token_or_the_mean(weights):
   np.testing.assert_allclose(maps[0, 1, 2, 0], rows[0, 1, :, 8].mean())
 
 
-def test_distances_by_hand(weights):
+def test_distances_equal_values_by_hand(weights):
   pixels = (16, 8)
   got = attention_maps.mean_distances(weights, GRID, pixels)
   places = [(r * 16, c * 8) for r in range(GRID[0]) for c in range(GRID[1])]
@@ -56,12 +57,12 @@ def test_distances_by_hand(weights):
         far = [np.hypot(y - v, x - u) for v, u in places]
         means.append(np.average(far, weights=row))
       assert got[layer, head] == pytest.approx(np.mean(means), rel=1e-5)
-  # A head that looks at itself alone looks nowhere else.
+  # A patch that attends only to itself looks 0 pixels far.
   itself = np.eye(LENGTH, dtype=np.float32)[None, None]
   assert attention_maps.mean_distances(itself, GRID, pixels) == 0
 
 
-def test_similarities_of_positions():
+def test_position_similarities_are_cosines():
   posemb = np.random.default_rng(0).normal(size=(1, LENGTH, 5))
   got = attention_maps.position_similarities(posemb, GRID)
   a, b = posemb[0, PREFIX + 5], posemb[0, PREFIX + 10]
@@ -83,7 +84,7 @@ def test_first_filters_are_principal_components():
   assert along == pytest.approx(np.linalg.norm(one), rel=1e-2)
 
 
-def test_an_image_is_bright_where_it_is_looked_at():
+def test_image_is_bright_where_attention_is_large():
   values = np.zeros((4, 6), np.float32)
   values[1, 2] = 1.0
   pixels = attention_pictures.on_image(
@@ -96,26 +97,27 @@ def test_an_image_is_bright_where_it_is_looked_at():
   assert bright[24, 40] > 1.5 * bright[56, 88]
 
 
-@pytest.mark.parametrize(
-  'name', ['vit_token', 'vit_gap', 'vit_nonsquare', 'hybrid_r_stem']
-)
-def test_pictures_of_every_vit(name, tmp_path):
-  files = [str(tmp_path / f'{i}.png') for i in (0, 1)]
-  for i, file in enumerate(files):
-    cv2.imwrite(file, picture(i))
-  size = (32, 48) if name == 'vit_nonsquare' else None
-  predictor = vit_jax.load(GOLDEN / f'{name}.npz', size=size)
-  paths = attention_pictures.draw(predictor, files, tmp_path / 'new')
+def assert_pictures(paths, folder, count):
   names = {p.name for p in paths}
-  assert names == {p.name for p in (tmp_path / 'new').iterdir()}
-  assert len(names) == 9
+  assert names == {p.name for p in folder.iterdir()}
+  assert len(names) == count
   for path in paths:
     pixels = cv2.imread(str(path))
     assert min(pixels.shape[:2]) > 100
     assert pixels.std() > 5, path
 
 
-def test_a_model_that_trains_with_fused_attention():
+@pytest.mark.parametrize('name', ['vit_gap', 'vit_nonsquare', 'hybrid_r_stem'])
+def test_every_vit_has_pictures(name, tmp_path):
+  file = str(tmp_path / '0.png')
+  cv2.imwrite(file, picture())
+  size = (32, 48) if name == 'vit_nonsquare' else None
+  predictor = vit_jax.load(GOLDEN / f'{name}.npz', size=size)
+  paths = attention_pictures.draw(predictor, [file], tmp_path / 'new')
+  assert_pictures(paths, tmp_path / 'new', 6)
+
+
+def test_fused_attention_gives_the_same_weights():
   plain = vit_jax.load(GOLDEN / 'vit_token.npz')
   model = dict(plain.weights.model)
   model['transformer'] = {**model['transformer'], 'attention': 'cudnn'}
@@ -127,7 +129,7 @@ def test_a_model_that_trains_with_fused_attention():
   )
 
 
-def test_another_resolution_has_more_patches():
+def test_rollout_works_at_another_size():
   predictor = vit_jax.load(GOLDEN / 'vit_token.npz', size=(48, 64))
   [values] = predictor.rollout(picture())
   assert values.shape == predictor.grid
@@ -141,7 +143,7 @@ def test_another_resolution_has_more_patches():
   ).shape == (384, 512, 3)
 
 
-def test_names_of_files():
+def test_file_names_are_safe_and_unique():
   stems = [
     attention_pictures._stem(n) for n in ('a/b.c.jpg', 'x/b c.png', '-', '..')
   ]
@@ -150,24 +152,26 @@ def test_names_of_files():
   assert attention_pictures._unique(['a', 'a', 'a_2']) == ['a', 'a_2', 'a_2_2']
 
 
-def test_the_command_line(tmp_path):
-  cv2.imwrite(str(tmp_path / 'x.png'), picture())
-  args = (
-    'attention',
-    f'--model={GOLDEN}/vit_token.npz',
-    str(tmp_path / 'x.png'),
-  )
-  result = call_command(*args, f'--output={tmp_path}/out')
+def test_command_draws_each_image_and_the_model(tmp_path):
+  files = [str(tmp_path / name) for name in ('x.png', 'y.png')]
+  for i, file in enumerate(files):
+    cv2.imwrite(file, picture(i))
+  model = f'--model={GOLDEN}/vit_token.npz'
+  out = tmp_path / 'new' / 'out'
+  result = call_command('attention', model, *files, f'--output={out}')
   assert result.returncode == 0, result.stderr
-  assert f'{tmp_path}/out/x_rollout.png' in result.stdout.splitlines()
+  paths = [*map(pathlib.Path, result.stdout.splitlines())]
+  assert out / 'x_rollout.png' in paths
+  assert_pictures(paths, out, 9)
+
+
+def test_folder_that_cannot_be_written_and_model_without_attention(tmp_path):
   files = [str(tmp_path / 'x.png')]
-  with pytest.raises(errors.UserError, match='cannot be written'):
-    attention_pictures.draw(
-      vit_jax.load(GOLDEN / 'vit_token.npz'), files, tmp_path / 'x.png' / 'y'
-    )
-  with pytest.raises(errors.UserError, match='has no attention'):
-    attention_pictures.draw(
-      vit_jax.load(GOLDEN / 'mixer.npz'),
-      [str(tmp_path / 'x.png')],
-      tmp_path / 'y',
-    )
+  cv2.imwrite(files[0], picture())
+  mixer = vit_jax.load(GOLDEN / 'mixer.npz')
+  for folder, message in (
+    (tmp_path / 'x.png' / 'y', 'cannot be written'),
+    (tmp_path / 'y', 'has no attention'),
+  ):
+    with pytest.raises(errors.UserError, match=message):
+      attention_pictures.draw(mixer, files, folder)

@@ -27,7 +27,7 @@ NASTY = '<img src=x onerror=alert(1)> & "red"'
 
 
 class Page(html.parser.HTMLParser):
-  """What is in a page: its elements, and where they point."""
+  """The ids, links, tags and text of a page."""
 
   def __init__(self, text):
     super().__init__()
@@ -51,11 +51,13 @@ def workdir(tmp_path_factory):
   folder = make_image_folder(root / 'images')
   for split in ('train', 'test'):
     (folder / split / 'red').rename(folder / split / NASTY)
-  test = folder / 'test'  # One of whose labels is wrong.
+  test = folder / 'test'
+  # One label is wrong.
   (test / 'blue' / '1.jpg').rename(test / 'green' / 'blue.jpg')
   config = tiny(folder)
   config.report, config.total_steps, config.eval_every = True, 6, 3
   config.ema_decay = 0.5
+  config.accum_steps, config.model.transformer.num_layers = 1, 1
   train_command.train_and_report(config, str(root / 'run'))
   return root / 'run'
 
@@ -64,7 +66,7 @@ def page(workdir):
   return Page((workdir / 'report.html').read_text())
 
 
-def test_a_run_leaves_a_page_that_needs_nothing_else(workdir):
+def test_page_needs_no_other_file(workdir):
   found = page(workdir)
   assert found.ids >= {
     'curves', 'predictions', 'confusion', 'calibration', 'confused',
@@ -80,7 +82,7 @@ def test_a_run_leaves_a_page_that_needs_nothing_else(workdir):
   assert 'prefers-color-scheme: dark' in text
 
 
-def test_names_of_classes_are_text(workdir):
+def test_class_names_are_escaped(workdir):
   found = page(workdir)
   assert NASTY in found.text
   assert found.tags.count('img') == len(
@@ -88,12 +90,12 @@ def test_names_of_classes_are_text(workdir):
   )
 
 
-def test_the_numbers_are_those_of_the_run(workdir):
+def test_page_has_the_numbers_of_the_run(workdir):
   found = page(workdir)
   lines = (workdir / 'metrics.jsonl').read_text().splitlines()
   last = [json.loads(x) for x in lines if 'accuracy_test_ema' in x][-1]
   assert last['examples_test'] == 15
-  # What is evaluated are the averaged parameters.
+  # The page evaluates the averaged parameters.
   assert f'{last["accuracy_test_ema"]:.2%} are correct' in found.text.replace(
     '\n', ' '
   )
@@ -101,48 +103,43 @@ def test_the_numbers_are_those_of_the_run(workdir):
   assert f'base_lr{config["base_lr"]}' in re.sub(r'\s', '', found.text)
   environment = json.loads((workdir / 'environment.json').read_text())
   assert environment['packages']['jax'] in found.text
-  # Each of the 15 images is among the surest, right or wrong, up to 8 of each.
+  # Up to 8 correct and 8 wrong predictions are shown.
   right = round(last['accuracy_test_ema'] * 15)
   shown = min(right, 8) + min(15 - right, 8)
   assert found.tags.count('img') == 2 * shown
 
 
-def test_written_again_it_is_the_same(workdir, tmp_path):
+def test_page_written_again_is_the_same(workdir):
   before = (workdir / 'report.html').read_text()
   result = call_command('report', str(workdir))
   assert result.returncode == 0, result.stderr
   assert (workdir / 'report.html').read_text() == before
-  # Elsewhere, and with a file that is no image.
-  images = tmp_path / 'moved'
-  shutil.copytree(workdir.parent / 'images', images)
-  (images / 'test' / 'blue' / '0.jpg').write_text('no image')
-  path = report.of_workdir(str(workdir), str(images))
-  assert '1 images cannot be decoded' in path.read_text()
-  path.write_text(before)
 
 
-def test_images_are_not_looked_at_where_none_is_evaluated(workdir, tmp_path):
+def test_test_images_are_not_read_without_evaluations(
+  workdir, tmp_path, monkeypatch
+):
   config = tiny(workdir.parent / 'images')
-  config.report, config.total_steps, config.eval_every = True, 2, 0
-  config.warmup_steps = 1
-  train_command.train_and_report(config, str(tmp_path))
-  found = page(tmp_path)
+  config.report, config.eval_every = True, 0
+  run = shutil.copytree(workdir, tmp_path / 'run')
+  monkeypatch.setattr(train_command.train, 'train_and_evaluate', lambda *_: 0)
+  train_command.train_and_report(config, str(run))
+  found = page(run)
   assert {'curves', 'model'} <= found.ids
   assert 'predictions' not in found.ids
-  found = Page(report.of_workdir(str(tmp_path)).read_text())
-  assert 'predictions' in found.ids  # As it was asked for.
 
 
-def test_what_is_not_read_and_a_perfect_model_are_said(
+def test_unread_files_and_a_perfect_model_are_reported(
   workdir, tmp_path, monkeypatch
 ):
   shutil.copytree(workdir, tmp_path / 'run')
-  images = shutil.copytree(workdir.parent / 'images', tmp_path / 'images')
+  images = shutil.copytree(workdir.parent / 'images', tmp_path / 'moved')
+  (images / 'test' / 'blue' / '0.jpg').write_text('not an image')
   (images / 'test' / 'green' / 'x.tif').write_bytes(b'II*')
   source = sources.get_source(str(images), 'test')
-  run = str(tmp_path / 'run')
-  data = resume.check_data(workdir_lib.at(run), {'test': source}, resumed=False)
-  resume.remember_data(workdir_lib.at(run), data)
+  run = workdir_lib.at(tmp_path / 'run')
+  data = resume.check_data(run, {'test': source}, resumed=False)
+  resume.remember_data(run, data)
   evaluated = report.scores.predict
 
   def perfect(*args):
@@ -151,10 +148,12 @@ def test_what_is_not_read_and_a_perfect_model_are_said(
     return dataclasses.replace(p, best=best)
 
   monkeypatch.setattr(report.scores, 'predict', perfect)
-  found = Page(report.of_workdir(str(tmp_path / 'run')).read_text())
+  path = report.of_workdir(str(tmp_path / 'run'), str(images))
+  found = Page(path.read_text())
   assert found.ids >= {'confusion', 'confused', 'data'}
   assert 'No image was predicted as another class.' in found.text
   assert '1 .tif' in found.text
+  assert '1 images cannot be decoded' in found.text
 
 
 def test_the_speed_is_the_median():
@@ -162,42 +161,42 @@ def test_the_speed_is_the_median():
   assert dict(report._facts(rows))['images/s, median'] == '75'
 
 
-def test_of_a_run_that_goes_on(workdir, tmp_path):
+def test_page_of_a_running_run_shows_its_checkpoint(workdir, tmp_path):
   shutil.copytree(workdir, tmp_path / 'run')
   for name in ('artifact', 'artifact_ema', 'report.html'):
     path = tmp_path / 'run' / name
     path.unlink() if path.is_file() else shutil.rmtree(path)
   found = Page(report.of_workdir(str(tmp_path / 'run')).read_text())
-  assert 'predictions' in found.ids  # Of the newest checkpoint.
+  assert 'predictions' in found.ids
   shutil.rmtree(tmp_path / 'run' / 'checkpoints')
   found = Page(report.of_workdir(str(tmp_path / 'run')).read_text())
   assert 'curves' in found.ids
   assert not found.ids & {'predictions', 'model'}
 
 
-def test_of_a_head_that_has_learned_nothing(workdir):
+def test_untrained_head_makes_no_predictions(workdir):
   weights = checkpoint.read(workdir / 'artifact')
   head = jax.tree.map(np.zeros_like, weights.params['head'])
   weights = dataclasses.replace(weights, params=weights.params | {'head': head})
-  source = sources.get_source('digits', 'test')  # It is not looked at.
+  source = sources.get_source('digits', 'test')
   assert not report._predictions(weights, source, batch_size=8)
 
 
-def test_of_images_and_texts(lit_run):
+def test_page_of_a_contrastive_run_has_curves(lit_run):
   _, workdir = lit_run
   found = Page(report.of_workdir(str(workdir)).read_text())
   assert {'curves', 'model', 'settings'} <= found.ids
   assert 'predictions' not in found.ids
 
 
-def test_what_is_no_run(tmp_path):
+def test_folder_without_a_run_is_refused(tmp_path):
   with pytest.raises(errors.UserError, match='is not a workdir'):
     report.of_workdir(str(tmp_path))
 
 
 @pytest.mark.skipif(not shutil.which('chromium'), reason='needs Chromium')
 @pytest.mark.parametrize('width', [390, 1200])
-def test_in_a_browser(workdir, width):
+def test_browser_shows_the_page_without_errors(workdir, width):
   result = subprocess.run(
     [
       'chromium',
