@@ -1,4 +1,4 @@
-"""Weights that tests make, and the golden ones that they change."""
+"""Makes weights for tests, and changes golden ones."""
 
 import shutil
 
@@ -21,7 +21,7 @@ MIXER = _INDEX['mixer']['config']
 
 
 def random_weights(config, *, num_classes=5, size=64, shape=None, **changes):
-  """Returns weights none of which is zero, of a changed config."""
+  """Returns weights without zeros for a changed config."""
   shape = shape or (size, size, 3)
   model = models.from_config(config | changes, num_classes=num_classes or None)
   shapes = models.abstract_params(model, shape)
@@ -40,7 +40,7 @@ def random_weights(config, *, num_classes=5, size=64, shape=None, **changes):
 
 
 def assert_same(tree, other):
-  """Checks names and bits."""
+  """Checks that names and bits are equal."""
   assert jax.tree.structure(tree) == jax.tree.structure(other)
   leaves = jax.tree_util.tree_leaves_with_path(tree)
   for (path, x), y in zip(leaves, jax.tree.leaves(other), strict=True):
@@ -48,14 +48,14 @@ def assert_same(tree, other):
 
 
 def copied(name, folder):
-  """Copies a golden folder, but for what goes in and comes out."""
+  """Copies a golden folder without its inputs and outputs."""
   shutil.copytree(GOLDEN / name, folder)
   (folder / 'io.npz').unlink()
   return folder
 
 
 def changed(name, folder, change):
-  """Copies a golden folder, its arrays as `change` makes them."""
+  """Copies a golden folder and changes its arrays by `change`."""
   folder = copied(name, folder)
   path = folder / 'model.safetensors'
   arrays = change(safetensors.numpy.load_file(path))

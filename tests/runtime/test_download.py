@@ -20,7 +20,7 @@ def server():
     yield handler
 
 
-def test_a_cut_download_goes_on_where_it_ended(server, tmp_path):
+def test_cut_download_resumes(server, tmp_path):
   path = tmp_path / 'x' / 'model.npz'
   server.limit = 100_000
   with pytest.raises(errors.UserError, match='try again to go on'):
@@ -32,7 +32,7 @@ def test_a_cut_download_goes_on_where_it_ended(server, tmp_path):
   assert [p.name for p in path.parent.iterdir()] == ['model.npz']
 
 
-def test_a_server_without_ranges_starts_again(server, tmp_path):
+def test_download_restarts_without_ranges(server, tmp_path):
   path = tmp_path / 'model.npz'
   (tmp_path / 'model.npz.part').write_bytes(b'other')
   server.ranges = False
@@ -40,25 +40,25 @@ def test_a_server_without_ranges_starts_again(server, tmp_path):
   assert path.read_bytes() == server.content
 
 
-def test_a_whole_partial_file_is_moved_into_place(server, tmp_path):
+def test_whole_partial_file_is_moved_into_place(server, tmp_path):
   (tmp_path / 'model.npz.part').write_bytes(server.content)
   download.download(f'{server.url}/model.npz', tmp_path / 'model.npz')
   assert (tmp_path / 'model.npz').read_bytes() == server.content
 
 
-def test_a_partial_file_of_another_size_is_fetched_again(server, tmp_path):
+def test_partial_file_of_another_size_is_replaced(server, tmp_path):
   (tmp_path / 'model.npz.part').write_bytes(server.content + b'more')
   download.download(f'{server.url}/model.npz', tmp_path / 'model.npz')
   assert (tmp_path / 'model.npz').read_bytes() == server.content
 
 
-def test_a_folder_that_cannot_be_made(server, tmp_path):
+def test_download_names_folder_that_cannot_be_made(server, tmp_path):
   (tmp_path / 'file').write_text('')
   with pytest.raises(errors.UserError, match='cannot be fetched'):
     download.download(f'{server.url}/x', tmp_path / 'file' / 'x')
 
 
-def test_a_wrong_checksum_is_refused(server, tmp_path):
+def test_wrong_checksum_is_refused(server, tmp_path):
   with pytest.raises(errors.UserError, match='arrived damaged: its SHA-256'):
     download.download(f'{server.url}/x', tmp_path / 'x', sha256='0' * 64)
   assert not list(tmp_path.iterdir())
@@ -93,9 +93,7 @@ released.download_first(['hf://org/vit'], path)
 
 
 @pytest.mark.parametrize('code, count', [(FILE, 1), (HUB, 3)])
-def test_processes_that_need_one_download_share_it(
-  server, tmp_path, code, count
-):
+def test_processes_share_one_download(server, tmp_path, code, count):
   server.gate = threading.Event()
   code = code.format(url=server.url)
   processes = [start(code, tmp_path) for _ in range(3)]
@@ -115,7 +113,7 @@ def test_processes_that_need_one_download_share_it(
   assert set(tokens) == ({'Bearer hf_secret'} if 'hf://' in code else set())
 
 
-def test_a_download_goes_on_where_a_killed_process_ended(server, tmp_path):
+def test_download_of_killed_process_resumes(server, tmp_path):
   server.gate = threading.Event()
   server.content = os.urandom(1 << 22)
   code = FILE.format(url=server.url)
@@ -137,7 +135,7 @@ def test_a_download_goes_on_where_a_killed_process_ended(server, tmp_path):
   assert [p.name for p in tmp_path.iterdir()] == ['model.npz']
 
 
-def test_a_download_that_fails_can_be_tried_again(server, tmp_path):
+def test_failed_download_can_be_tried_again(server, tmp_path):
   server.status = 404
   for _ in range(2):  # No lock is left that the next one would wait for.
     with pytest.raises(errors.UserError, match='404'):

@@ -1,4 +1,4 @@
-"""Artifacts: labels, how evaluation resizes, where they are written."""
+"""Artifacts: labels, preprocessing, and where they are written."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ from vit_jax.weights import to_timm
 ODD_NAMES = ['a\nb', 'c\rd', 'e\x85f', 'g\u2028h', '"i"', 'j\udce9k', '', 'ä l']
 
 
-def test_labels_of_any_text_survive(tmp_path):
+def test_artifact_keeps_labels_of_any_text(tmp_path):
   weights = random_weights(VIT, size=32, num_classes=len(ODD_NAMES))
   weights = dataclasses.replace(weights, class_names=ODD_NAMES)
   artifact.save(tmp_path / 'artifact', weights)
@@ -53,7 +53,7 @@ def with_resize(resize, size=32):
 
 
 @pytest.mark.parametrize('resize', [None, 40, (48, 48)])
-def test_an_artifact_predicts_as_evaluation_sees(tmp_path, resize):
+def test_predictor_of_artifact_sees_pixels_of_evaluation(tmp_path, resize):
   weights = with_resize(resize)
   rng = np.random.default_rng(0)
   head = weights.params['head']
@@ -77,7 +77,7 @@ def test_an_artifact_predicts_as_evaluation_sees(tmp_path, resize):
     assert probability == pytest.approx(float(want[name]), rel=1e-4)
 
 
-def test_how_evaluation_resizes_is_exported():
+def test_resize_test_is_exported():
   def exported(resize, size=32):
     weights = with_resize(resize, size)
     processor = to_huggingface.export(weights)[1]['preprocessor_config.json']
@@ -98,7 +98,7 @@ def test_how_evaluation_resizes_is_exported():
   assert (math.floor(32 / cfg['crop_pct']), cfg['crop_mode']) == (40, 'squash')
 
 
-def test_an_artifact_of_a_later_version(tmp_path):
+def test_artifact_of_later_version_is_refused(tmp_path):
   artifact.save(tmp_path / 'artifact', random_weights(VIT, size=32))
   path = tmp_path / 'artifact' / 'config.json'
   config = json.loads(path.read_text())
@@ -108,14 +108,14 @@ def test_an_artifact_of_a_later_version(tmp_path):
     checkpoint.read(tmp_path / 'artifact')
 
 
-def test_only_heads_can_be_zero():
+def test_has_zero_head_is_false_for_trained_and_missing_heads():
   params = checkpoint.load(GOLDEN / 'vit_patch16_headless.npz')
   assert not weights_lib.has_zero_head(params)
   params = checkpoint.load(GOLDEN / 'vit_token.npz')
   assert not weights_lib.has_zero_head(params)
 
 
-def test_replacing_a_folder_touches_no_other(tmp_path):
+def test_replaced_folder_keeps_its_neighbours(tmp_path):
   for name in ('x.tmp', 'x.old'):
     (tmp_path / name).mkdir()
     (tmp_path / name / 'precious').touch()
@@ -131,7 +131,7 @@ def test_replacing_a_folder_touches_no_other(tmp_path):
 
 
 @pytest.mark.parametrize('to', ['timm', 'npz'])
-def test_destinations_that_cannot_be_written(tmp_path, to):
+def test_convert_names_destination_that_cannot_be_written(tmp_path, to):
   (tmp_path / 'file').touch()
   target = tmp_path / 'file' / ('x.npz' if to == 'npz' else 'x')
   source = str(GOLDEN / 'vit_token.npz')

@@ -1,4 +1,4 @@
-"""Official checkpoints in and out, and what is said of files that are not."""
+"""Official checkpoints in and out, and messages about wrong files."""
 
 import io
 import pickle
@@ -65,7 +65,7 @@ def test_released_names_become_linen_names():
   assert npz.to_linen(linen) == linen
 
 
-def test_load_pretrained_equals_the_official_loader():
+def test_load_pretrained_equals_official_loader():
   got = flat(load_pretrained())
   want = golden_arrays('finetune_load_48px_5classes.npz')
   assert got.keys() == want.keys()
@@ -74,7 +74,7 @@ def test_load_pretrained_equals_the_official_loader():
 
 
 @pytest.mark.parametrize('name', ['ViT-L_16', 'ViT-B_16', 'augreg-L_16', 'x'])
-def test_dropout_is_the_same_by_path_as_by_name(tmp_path, name):
+def test_dropout_is_equal_by_path_and_by_name(tmp_path, name):
   path = tmp_path / f'{name}.npz'
   path.write_bytes(TOKEN.read_bytes())
   want = 0.0
@@ -85,7 +85,7 @@ def test_dropout_is_the_same_by_path_as_by_name(tmp_path, name):
   assert checkpoint.read(path).model['transformer']['dropout_rate'] == want
 
 
-def test_shapes_of_the_new_model_are_enough():
+def test_load_pretrained_takes_shapes():
   params = init_params()
   shapes = jax.eval_shape(lambda: params) | {'head': params['head']}
   got = load_pretrained(init_params=shapes)
@@ -103,7 +103,7 @@ def test_pre_logits_are_kept_or_dropped(size):
   assert ('pre_logits' in params) == (size is not None)
 
 
-def test_headless_model_and_headless_file():
+def test_load_pretrained_without_a_head():
   params = load_pretrained(init_params=init_params(num_classes=None))
   assert 'head' not in params
   config = CONFIG | {'patches': {'size': (16, 16)}}
@@ -115,7 +115,7 @@ def test_headless_model_and_headless_file():
   assert params['head']['kernel'].shape == (32, 5)
 
 
-def test_position_embeddings_equal_the_official_ones():
+def test_position_embeddings_equal_official_ones():
   arrays = golden_arrays('position_embeddings.npz')
   cases = [name[3:] for name in arrays if name.startswith('in_')]
   assert len(cases) == 6
@@ -127,7 +127,7 @@ def test_position_embeddings_equal_the_official_ones():
     np.testing.assert_allclose(got, want, atol=1e-6, err_msg=case)
 
 
-def test_position_embeddings_of_grids_that_are_not_square():
+def test_interpolate_posembed_keeps_ramps_on_any_grid():
   # A linear ramp stays one, corner to corner, whatever the grid.
   rows, columns = np.mgrid[0:1:3j, 0:1:5j]
   ramp = np.stack([rows, columns], -1).reshape(1, 15, 2)
@@ -146,7 +146,7 @@ def test_position_embeddings_of_grids_that_are_not_square():
   assert not np.allclose(turned, ramp)
 
 
-def test_position_embeddings_without_a_square_grid_are_refused():
+def test_interpolate_posembed_refuses_wrong_grid():
   with pytest.raises(errors.UserError, match='has 15 position .* square grid'):
     checkpoint.interpolate_posembed(np.zeros((1, 16, 2)), 26, True)
   # A file without a class token for a model that has one.
@@ -162,7 +162,7 @@ def test_save_and_load_round_trip(tmp_path):
   assert [p.name for p in tmp_path.iterdir()] == ['model.npz']
 
 
-def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+def test_failed_save_keeps_old_file(tmp_path, monkeypatch):
   path = tmp_path / 'model.npz'
   path.write_bytes(b'old')
 
@@ -216,28 +216,28 @@ def wrong_file(kind):
     ('text', "of an unknown kind .*b'hello'"),
   ],
 )
-def test_a_wrong_file_is_told_what_it_is(tmp_path, kind, message):
+def test_load_names_kind_of_wrong_file(tmp_path, kind, message):
   path = tmp_path / 'model.npz'
   path.write_bytes(wrong_file(kind))
   with pytest.raises(errors.UserError, match=f'(?s)model.npz.*{message}'):
     checkpoint.load(path)
 
 
-def test_arrays_of_objects_are_refused(tmp_path):
+def test_load_refuses_arrays_of_objects(tmp_path):
   path = tmp_path / 'model.npz'
   np.savez(path, a=np.array([{'x': 1}], dtype=object))
   with pytest.raises(errors.UserError, match='objects that are not arrays'):
     checkpoint.load(path)
 
 
-def test_bfloat16_arrays_are_read(tmp_path):
+def test_load_reads_bfloat16_arrays(tmp_path):
   path = tmp_path / 'model.npz'
   x = np.arange(4).astype(jax.numpy.bfloat16)
   np.savez(path, a=x)
   np.testing.assert_array_equal(checkpoint.load(path)['a'], x)
 
 
-def test_another_variant_is_refused_with_the_arrays_that_differ():
+def test_load_pretrained_lists_differing_arrays():
   with pytest.raises(errors.UserError) as e:
     load_pretrained(init_params=init_params(hidden_size=64))
   assert re.search(r'vit_token.npz does not fit golden: \d+ arrays', str(e))

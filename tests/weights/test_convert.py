@@ -1,4 +1,4 @@
-"""Converting from the command line, and what becomes of an artifact."""
+"""`vit-jax convert`, and the formats inside an artifact."""
 
 import json
 
@@ -21,9 +21,7 @@ from vit_jax.weights import formats
 
 
 @pytest.mark.parametrize('config', [VIT, VIT | {'classifier': 'gap'}, HYBRID])
-def test_an_artifact_has_safetensors_that_pytorch_people_can_read(
-  tmp_path, config
-):
+def test_artifact_safetensors_hold_the_same_parameters(tmp_path, config):
   weights = random_weights(config)
   artifact.save(tmp_path / 'artifact', weights)
   again = checkpoint.read(tmp_path / 'artifact')
@@ -37,7 +35,7 @@ def test_an_artifact_has_safetensors_that_pytorch_people_can_read(
   assert_same(weights.params, checkpoint.load(tmp_path / 'artifact'))
 
 
-def test_converting_from_the_command_line(tmp_path):
+def test_convert_command_refuses_existing_folder(tmp_path):
   args = ('convert', str(TOKEN), str(tmp_path / 'x'))
   result = call_command(*args, '--to=huggingface')
   assert result.returncode == 0, result.stderr
@@ -49,7 +47,7 @@ def test_converting_from_the_command_line(tmp_path):
   assert 'Traceback' not in result.stderr
 
 
-def test_converting_to_half_the_size(tmp_path):
+def test_convert_to_float16_rounds_parameters(tmp_path):
   weights = checkpoint.read(TOKEN)
   for dtype in ('float32', 'float16'):
     formats.convert(weights, str(tmp_path / f'{dtype}.npz'), 'npz', dtype)
@@ -67,7 +65,7 @@ def test_converting_to_half_the_size(tmp_path):
     formats.convert(weights, str(tmp_path / 'x'), 'timm', 'float16')
 
 
-def test_converting_what_does_not_tell_its_image_size(tmp_path):
+def test_convert_asks_for_unknown_image_size(tmp_path):
   nonsquare = GOLDEN / 'vit_nonsquare.npz'
   args = ('convert', str(nonsquare), str(tmp_path / 'x'), '--to=timm')
   result = call_command(*args)
@@ -77,7 +75,7 @@ def test_converting_what_does_not_tell_its_image_size(tmp_path):
   assert checkpoint.read(tmp_path / 'x').image_shape == (32, 48, 3)
 
 
-def test_predicting_with_a_zero_head_is_refused(tmp_path):
+def test_predict_refuses_zero_or_missing_head(tmp_path):
   params = checkpoint.load(TOKEN)
   params['head'] = jax.tree.map(np.zeros_like, params['head'])
   checkpoint.save(params, tmp_path / 'zero.npz')

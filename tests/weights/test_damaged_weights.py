@@ -73,19 +73,19 @@ def test_damaged_npz_files_give_one_message(tmp_path, change):
 @pytest.mark.parametrize(
   'index', ['[]', '{"weight_map": {"a": 3}}', '{"weight_map": {"a": "../b"}}']
 )
-def test_a_damaged_index_of_shards(tmp_path, index):
+def test_damaged_index_of_shards_is_named(tmp_path, index):
   (tmp_path / 'model.safetensors.index.json').write_text(index)
   with pytest.raises(errors.UserError, match=r'index.json is damaged'):
     checkpoint.read(tmp_path)
 
 
-def test_a_cut_safetensors_is_called_by_its_name(tmp_path):
+def test_cut_safetensors_is_named(tmp_path):
   (tmp_path / 'x.safetensors').write_bytes(b'\x10\0\0')
   with pytest.raises(errors.UserError, match=r'read as a \.safetensors'):
     checkpoint.read(tmp_path / 'x.safetensors')
 
 
-def test_an_attention_pooling_is_refused(tmp_path):
+def test_big_vision_attention_pooling_is_refused(tmp_path):
   params = checkpoint.load(GOLDEN / 'vit_gap.npz')
   posemb = params['Transformer'].pop('posembed_input')['pos_embedding']
   params |= {'pos_embedding': posemb, 'MAPHead_0': {'probe': np.zeros(3)}}
@@ -142,9 +142,7 @@ WRONG = [  # What is copied, what happens to it, what is read, what is said.
 
 
 @pytest.mark.parametrize('source, change, path, message', WRONG)
-def test_wrong_files_are_told_the_truth(
-  tmp_path, source, change, path, message
-):
+def test_wrong_files_give_their_reason(tmp_path, source, change, path, message):
   folder = tmp_path / 'x'
   if source:
     shutil.copytree(GOLDEN / source, folder)
@@ -160,20 +158,20 @@ def test_wrong_files_are_told_the_truth(
 
 
 @pytest.mark.parametrize('name', ['model.npz', 'labels.txt'])
-def test_a_file_that_an_artifact_lacks_is_named(tmp_path, name):
+def test_missing_file_of_artifact_is_named(tmp_path, name):
   artifact.save(tmp_path / 'x', checkpoint.read(GOLDEN / 'vit_token.npz'))
   (tmp_path / 'x' / name).unlink()
   with pytest.raises(errors.UserError, match=f'artifact: {name} is missing'):
     checkpoint.read(tmp_path / 'x')
 
 
-def test_an_npz_is_read_whatever_it_is_called(tmp_path):
+def test_npz_is_read_with_any_suffix(tmp_path):
   shutil.copy(GOLDEN / 'vit_token.npz', tmp_path / 'x.safetensors')
   weights = checkpoint.read(tmp_path / 'x.safetensors')
   assert weights.image_shape == (32, 32, 3)
 
 
-def test_arrays_of_no_known_model_are_named(tmp_path):
+def test_unknown_arrays_are_named(tmp_path):
   np.savez(tmp_path / 'x.npz', **{'foo/bar': np.zeros(3)})
   weights = checkpoint.read(tmp_path / 'x.npz')
   with pytest.raises(errors.UserError, match='which model .* foo/bar, '):

@@ -1,4 +1,4 @@
-"""Programs for other runtimes give what the model gives, for any batch."""
+"""Programs for other runtimes equal the model, for any batch."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ def test_programs_are_for_all_platforms(stablehlo):
   assert set(platforms) == {'cpu', 'cuda', 'rocm', 'tpu'}
 
 
-def test_labels_go_with_onnx(tmp_path):
+def test_onnx_metadata_has_labels(tmp_path):
   onnx = pytest.importorskip('onnx')
   pytest.importorskip('jax2onnx')
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
@@ -90,7 +90,7 @@ def test_labels_go_with_onnx(tmp_path):
   assert notes['image_shape'] == list(weights.image_shape)
 
 
-def test_what_comes_out_wrong_is_not_written(tmp_path, monkeypatch):
+def test_wrong_program_is_not_written(tmp_path, monkeypatch):
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
   wrong = lambda *args: lambda pixels: np.zeros((3, 7), np.float32)
   monkeypatch.setitem(programs._WRITERS, '.stablehlo', wrong)
@@ -99,7 +99,7 @@ def test_what_comes_out_wrong_is_not_written(tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_converted(tmp_path, monkeypatch):
+def test_export_names_failure_of_jax2onnx(tmp_path, monkeypatch):
   jax2onnx = pytest.importorskip('jax2onnx')
 
   def fail(*args, **kwargs):
@@ -113,7 +113,7 @@ def test_what_cannot_be_converted(tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
-def test_mistakes_on_the_command_line(tmp_path):
+def test_export_refuses_wrong_output(tmp_path):
   (tmp_path / 'x.stablehlo').write_text('old')
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
   for output, message in (

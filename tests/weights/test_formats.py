@@ -1,4 +1,4 @@
-"""What files of other libraries leave unsaid, and what damage they come with."""
+"""Defaults and details of the formats of other libraries."""
 
 import dataclasses
 
@@ -49,7 +49,7 @@ NEW_NAMES = (  # Of the modules of transformers 5.
 )
 
 
-def test_a_state_dict_with_the_names_of_transformers_5():
+def test_names_of_transformers_5_are_read():
   arrays = {}
   for name, x in arrays_of('hf_vit').items():
     for old, new in NEW_NAMES:
@@ -59,7 +59,7 @@ def test_a_state_dict_with_the_names_of_transformers_5():
   assert_same(hugging_face(arrays).params, hugging_face().params)
 
 
-def test_what_transformers_does_not_use_is_left_out():
+def test_unused_arrays_of_transformers_are_ignored():
   arrays = arrays_of('hf_vit')
   extra = arrays | {
     'vit.pooler.dense.weight': np.ones((32, 32), np.float32),
@@ -72,7 +72,7 @@ def test_what_transformers_does_not_use_is_left_out():
   assert_same(hugging_face(headless).params, hugging_face(bare).params)
 
 
-def test_settings_of_transformers():
+def test_settings_of_transformers_are_read_and_written():
   weights = hugging_face(
     config={
       'hidden_act': 'gelu_new',
@@ -90,7 +90,7 @@ def test_settings_of_transformers():
   assert contents['config.json']['hidden_act'] == 'gelu_pytorch_tanh'
 
 
-def test_files_for_transformers_say_that_they_are_for_pytorch(tmp_path):
+def test_files_for_transformers_have_pytorch_metadata(tmp_path):
   formats.convert(hugging_face(), str(tmp_path / 'x'), 'huggingface')
   path = tmp_path / 'x' / 'model.safetensors'
   with safetensors.safe_open(path, 'np') as f:
@@ -109,14 +109,14 @@ def test_files_for_transformers_say_that_they_are_for_pytorch(tmp_path):
     ('vit_large_patch16_siglip_gap_384', 4, True),
   ],
 )
-def test_what_architectures_of_timm_imply(architecture, heads, exact):
+def test_architectures_of_timm_imply_settings(architecture, heads, exact):
   arguments = {} if heads != 4 else {'num_heads': 4}
   config = {'architecture': architecture, 'model_args': arguments}
   transformer = from_timm(config).model['transformer']
   assert (transformer['num_heads'], transformer['exact_gelu']) == (heads, exact)
 
 
-def test_image_sizes_of_timm():
+def test_img_size_of_timm_overrides_grid():
   arguments = golden_json('timm_vit/config.json')['model_args']
   # Cells of the last row and column are cut: the grid alone tells 32.
   weights = from_timm({'model_args': arguments | {'img_size': [35, 39]}})
@@ -125,7 +125,7 @@ def test_image_sizes_of_timm():
 
 @pytest.mark.parametrize('has_token', [True, False])
 @pytest.mark.parametrize('pool', ['max', ''])
-def test_poolings_of_timm_that_no_model_here_has(has_token, pool):
+def test_unknown_poolings_of_timm_are_refused(has_token, pool):
   name = 'timm_vit' if has_token else 'timm_vit_gap'
   arguments = golden_json(f'{name}/config.json')['model_args']
   with pytest.raises(errors.UserError, match=f'pools by {pool!r}'):
@@ -134,7 +134,7 @@ def test_poolings_of_timm_that_no_model_here_has(has_token, pool):
     )
 
 
-def test_sizes_for_timm():
+def test_to_timm_writes_unusual_sizes():
   transformer = VIT['transformer'] | {'mlp_dim': 49}
   config = VIT | {
     'hidden_size': 44,
@@ -149,7 +149,7 @@ def test_sizes_for_timm():
   assert arrays['blocks.0.mlp.fc1.weight'].shape == (49, 44)
 
 
-def test_hybrids_for_timm_are_the_released_ones():
+def test_to_timm_refuses_unreleased_hybrids():
   config = model_configs.get_model_config('r_ti16').to_dict()
   weights = random_weights(config)
   names, contents = to_timm.export(weights)
@@ -167,14 +167,14 @@ def test_hybrids_for_timm_are_the_released_ones():
 
 
 @pytest.mark.parametrize('export', [to_huggingface.export, to_timm.export])
-def test_models_without_position_embeddings_stay_here(export):
+def test_exports_refuse_models_without_position_embeddings(export):
   transformer = VIT['transformer'] | {'add_position_embedding': False}
   with pytest.raises(errors.UserError, match='without position embeddings'):
     export(random_weights(VIT | {'transformer': transformer}))
 
 
 @pytest.mark.parametrize('stages, stem', [(False, ''), (True, 'stem.')])
-def test_stems_are_named_as_timm_names_them(stages, stem):
+def test_vit_names_follow_stem_of_timm(stages, stem):
   names = timm_names.vit_names(stages=stages)
   backbone = 'patch_embed.backbone.'
   assert names['conv_root/kernel'] == f'{backbone}{stem}conv.weight'

@@ -41,7 +41,7 @@ def operations(weights):
 
 @pytest.mark.parametrize('name', PYTORCH)
 @pytest.mark.parametrize('is_folder', [True, False])
-def test_equals_the_outputs_of_pytorch(name, is_folder):
+def test_outputs_equal_pytorch(name, is_folder):
   path = GOLDEN / name
   path = path if is_folder else path / 'model.safetensors'
   weights = checkpoint.read(path)
@@ -52,7 +52,7 @@ def test_equals_the_outputs_of_pytorch(name, is_folder):
   assert weights.image_shape == (32, 32, 3)
 
 
-def test_hidden_states_of_a_headless_model():
+def test_hidden_states_of_headless_model_equal_pytorch():
   weights = checkpoint.read(GOLDEN / 'hf_vit_model')
   params = {k: v for k, v in weights.params.items() if k != 'pre_logits'}
   weights = dataclasses.replace(weights, params=params)
@@ -67,7 +67,7 @@ def test_hidden_states_of_a_headless_model():
 
 
 @pytest.mark.parametrize('name', PYTORCH)
-def test_exporting_gives_the_same_file_again(name):
+def test_export_undoes_read(name):
   export = to_huggingface.export if name.startswith('hf') else to_timm.export
   arrays, contents = export(checkpoint.read(GOLDEN / name))
   original = array_files.read_safetensors(GOLDEN / name)
@@ -118,7 +118,7 @@ def test_round_trip_is_bit_exact(tmp_path, monkeypatch, to, config, changes):
 
 
 @pytest.mark.parametrize('to', ['huggingface', 'timm'])
-def test_exact_gelu_and_epsilon_come_along(tmp_path, to):
+def test_conversion_keeps_exact_gelu_and_epsilon(tmp_path, to):
   transformer = VIT['transformer'] | {
     'exact_gelu': True,
     'layer_norm_epsilon': 1e-3,
@@ -145,7 +145,7 @@ def big_vision_params(params, stack):
 
 @pytest.mark.parametrize('stack', [False, True])
 @pytest.mark.parametrize('name', ['vit_token', 'vit_gap'])
-def test_big_vision_checkpoints(tmp_path, name, stack):
+def test_outputs_of_big_vision_checkpoints(tmp_path, name, stack):
   params = big_vision_params(checkpoint.load(GOLDEN / f'{name}.npz'), stack)
   flat = weights_lib.flatten({'params': params, 'opt': {'count': np.zeros(3)}})
   np.savez(tmp_path / 'x.npz', **flat)
@@ -155,7 +155,7 @@ def test_big_vision_checkpoints(tmp_path, name, stack):
     np.testing.assert_allclose(got, io['outputs'], atol=1e-5)
 
 
-def test_timm_without_a_position_embedding_for_the_class_token(tmp_path):
+def test_timm_class_token_without_position_embedding(tmp_path):
   def change(arrays):
     posemb = arrays['pos_embed']
     arrays['cls_token'] = arrays['cls_token'] + posemb[:, :1]
@@ -193,7 +193,7 @@ def test_qkv_is_split_into_views():
 
 
 @pytest.mark.parametrize('name', ['timm_vit', 'hf_vit'])
-def test_equals_the_living_libraries(tmp_path, name):
+def test_outputs_equal_installed_libraries(tmp_path, name):
   """Runs only where PyTorch and these libraries are installed."""
   torch = pytest.importorskip('torch')
   library = pytest.importorskip(

@@ -1,4 +1,4 @@
-"""Weights of others that are wrong, or that no model here can hold."""
+"""Weights of other libraries that are wrong or not supported."""
 
 import json
 
@@ -122,7 +122,7 @@ def test_heads_must_be_known(tmp_path):
     checkpoint.load(folder)
 
 
-def test_heads_that_a_config_leaves_out_are_asked_for_there(tmp_path):
+def test_config_without_heads_is_named(tmp_path):
   folder = copied('timm_vit', tmp_path / 'x')
   path = folder / 'config.json'
   config = json.loads(path.read_text())
@@ -153,14 +153,14 @@ def test_damaged_json_is_named(tmp_path):
     ('timm', {'representation_size': 8}, 'no tanh layer'),
   ],
 )
-def test_what_a_library_has_no_model_for(tmp_path, to, changes, message):
+def test_convert_names_unsupported_features(tmp_path, to, changes, message):
   weights = random_weights(VIT, **changes)
   with pytest.raises(errors.UserError, match=message):
     formats.convert(weights, str(tmp_path / 'x'), to)
   assert not list(tmp_path.iterdir())
 
 
-def test_timm_makes_only_released_mixers_and_hybrids():
+def test_to_timm_refuses_unreleased_sizes():
   for config in (MIXER, HYBRID):
     with pytest.raises(errors.UserError, match='it has only the released'):
       to_timm.export(random_weights(config))

@@ -1,4 +1,4 @@
-"""What LiT training starts from, and what it refuses."""
+"""First parameters of LiT training, and what it refuses."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ def initial(config, path, seed=0, **known):
   return initial_lib.lit_params(model, weights, shapes, grid=grid, seed=seed)
 
 
-def test_training_goes_on_from_both_towers(captions, lit_run, tmp_path):
+def test_lit_params_take_both_towers(captions, lit_run, tmp_path):
   state, workdir = lit_run
   path = workdir / 'artifact' / 'model.npz'
   config = tiny_lit(captions)
@@ -59,7 +59,7 @@ def test_training_goes_on_from_both_towers(captions, lit_run, tmp_path):
   assert_same(again['img'], got['img'])
 
 
-def test_what_the_file_lacks_starts_at_random(captions):
+def test_lit_params_fill_missing_parameters_at_random(captions):
   config = tiny_lit(captions)
   one, two, again = (
     initial(config, captions / 'vit.npz', seed=seed) for seed in (0, 1, 0)
@@ -72,7 +72,7 @@ def test_what_the_file_lacks_starts_at_random(captions):
   assert one['t'] == pytest.approx(np.log(10))
 
 
-def test_weights_that_do_not_fit_are_refused(captions, lit_run):
+def test_lit_params_refuse_weights_that_do_not_fit(captions, lit_run):
   config = tiny_lit(captions)
   config.model.text.width = 24
   with pytest.raises(
@@ -86,7 +86,7 @@ def test_weights_that_do_not_fit_are_refused(captions, lit_run):
     initial(config, captions / 'vit.npz')
 
 
-def test_a_locked_tower_costs_one_forward_pass(captions):
+def test_locked_tower_costs_one_forward_pass(captions):
   model = models.from_config(arguments.of_model(tiny_lit(captions)))
   forward = flops.forward_flops(model, (16, 16, 3))
   step = flops.train_flops(model, (16, 16, 3))
@@ -95,7 +95,7 @@ def test_a_locked_tower_costs_one_forward_pass(captions):
   assert flops.train_flops(model, (32, 32, 3)) - step == larger > 0
 
 
-def test_released_files_are_looked_for(tmp_path):
+def test_find_vocabulary_of_released_model(tmp_path):
   config = model_configs.get_model_config('lit_l16ti')
   (tmp_path / 'LiT-L16Ti.model').write_bytes(b'')
   got = released.find_vocabulary(config, '', str(tmp_path))
@@ -119,7 +119,9 @@ def test_released_files_are_looked_for(tmp_path):
     ('temperature_init', 0.0, 'config.temperature_init is 0.0, must be from'),
   ],
 )
-def test_settings_that_cannot_work_are_refused(captions, name, value, message):
+def test_validate_refuses_settings_that_cannot_work(
+  captions, name, value, message
+):
   config = tiny_lit(captions)
   *parents, last = name.split('.')
   node = config
@@ -145,9 +147,7 @@ def test_settings_that_cannot_work_are_refused(captions, name, value, message):
     ('dataset', '/no/folder', "no folder '/no/folder' here"),
   ],
 )
-def test_files_that_are_wrong_are_named(
-  captions, tmp_path, name, value, message
-):
+def test_training_names_wrong_files(captions, tmp_path, name, value, message):
   config = tiny_lit(captions)
   *parents, last = name.split('.')
   node = config
@@ -158,7 +158,7 @@ def test_files_that_are_wrong_are_named(
     train.train_and_evaluate(config, str(tmp_path))
 
 
-def test_a_vit_is_not_trained_on_captions(captions):
+def test_validate_refuses_vit_on_captions(captions):
   config = tiny_lit(captions)
   with config.unlocked(), config.ignore_type():
     config.model = model_configs.get_model_config('b16')

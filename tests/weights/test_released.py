@@ -1,4 +1,4 @@
-"""Where pretrained weights are found, and how they are downloaded."""
+"""Finding and downloading pretrained weights."""
 
 import functools
 
@@ -18,7 +18,7 @@ from vit_jax.runtime import errors
 from vit_jax.weights import released
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_find_names_missing_file(tmp_path):
   with pytest.raises(errors.UserError, match=r'no checkpoint file .*none.npz'):
     checkpoint.load(tmp_path / 'none.npz')
   with pytest.raises(errors.UserError) as e:
@@ -27,7 +27,7 @@ def test_a_missing_file_is_named(tmp_path):
   assert 'config.pretrained=' in str(e.value)
 
 
-def test_a_path_is_no_name_and_names_are_guessed(tmp_path, monkeypatch):
+def test_find_suggests_similar_names(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   with pytest.raises(errors.UserError, match='no checkpoint file or folder'):
     released.find('a/ViT-B_16')
@@ -36,7 +36,7 @@ def test_a_path_is_no_name_and_names_are_guessed(tmp_path, monkeypatch):
 
 
 def known(monkeypatch, *sources):
-  """Makes the registry say that ViT-B_16 comes from `sources`."""
+  """Makes `sources` the sources of ViT-B_16 in the registry."""
   entry = registry.Entry(
     name='ViT-B_16', model='ViT-B_16', sources=list(sources), dataset='none'
   )
@@ -49,14 +49,14 @@ def server():
     yield handler
 
 
-def test_released_names_are_downloaded_once(server, tmp_path, monkeypatch):
+def test_find_downloads_released_name_once(server, tmp_path, monkeypatch):
   known(monkeypatch, f'{server.url}/ViT-B_16.npz')
   find = functools.partial(released.find, 'ViT-B_16', str(tmp_path))
   assert find() == find() == tmp_path / 'ViT-B_16.npz'
   assert len(server.requests) == 1
 
 
-def test_http_403_says_which_file_to_put_where(server, tmp_path, monkeypatch):
+def test_http_403_names_file_and_place(server, tmp_path, monkeypatch):
   known(monkeypatch, f'{server.url}/ViT-B_16.npz')
   server.status = 403
   with pytest.raises(errors.UserError) as e:
@@ -66,7 +66,7 @@ def test_http_403_says_which_file_to_put_where(server, tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
-def test_a_bucket_may_be_the_directory(server, tmp_path, monkeypatch):
+def test_find_searches_a_bucket(server, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   path = released.find('ViT-B_16', f'{server.url}/imagenet21k')
   assert path.read_bytes() == server.content
@@ -79,7 +79,7 @@ def test_a_bucket_may_be_the_directory(server, tmp_path, monkeypatch):
   assert path.read_bytes() != b'other'
 
 
-def test_gs_addresses_are_mapped():
+def test_https_url_maps_gs_addresses():
   got = download.https_url('gs://vit_models/imagenet21k/ViT-B_16.npz')
   assert got == (
     'https://storage.googleapis.com/vit_models/imagenet21k/ViT-B_16.npz'
@@ -96,7 +96,7 @@ def hub(server, monkeypatch):
   return server
 
 
-def test_next_source_is_tried_and_may_be_the_hub(hub, tmp_path, monkeypatch):
+def test_find_tries_next_source_and_the_hub(hub, tmp_path, monkeypatch):
   known(monkeypatch, 'http://127.0.0.1:1/ViT-B_16.npz', 'hf://org/vit')
   path = released.find('ViT-B_16', str(tmp_path))
   assert path == tmp_path / 'ViT-B_16'
@@ -122,7 +122,7 @@ def test_find_takes_a_repository_and_revision(hub, tmp_path, monkeypatch):
     released.find('hf://a/b/c')
 
 
-def test_all_sources_that_failed_are_named(hub, tmp_path, monkeypatch):
+def test_find_names_all_failed_sources(hub, tmp_path, monkeypatch):
   known(monkeypatch, 'http://127.0.0.1:1/ViT-B_16.npz', 'hf://org/vit')
   hub.status = 404
   with pytest.raises(errors.UserError) as e:
@@ -144,7 +144,7 @@ Ti/16,i21k,0.55,2,Ti_16-i21k-d,Ti_16-i21k-d--x
 """
 
 
-def test_the_best_augreg_file_is_that_with_the_highest_final_val(tmp_path):
+def test_find_takes_augreg_file_with_highest_final_val(tmp_path):
   (tmp_path / 'index.csv').write_text(INDEX)
   best = tmp_path / 'R_Ti_16-i21k-b.npz'
   best.write_bytes(TOKEN.read_bytes())
@@ -154,7 +154,7 @@ def test_the_best_augreg_file_is_that_with_the_highest_final_val(tmp_path):
   assert released.find('R_Ti_16-i21k-b', str(tmp_path)) == best
 
 
-def test_an_augreg_index_that_does_not_tell(tmp_path):
+def test_find_names_wrong_augreg_index(tmp_path):
   with pytest.raises(errors.UserError, match='index.csv cannot be read'):
     released.find('B_16', str(tmp_path))
   (tmp_path / 'index.csv').write_text(INDEX)
@@ -165,7 +165,7 @@ def test_an_augreg_index_that_does_not_tell(tmp_path):
     released.find('B_16', str(tmp_path))
 
 
-def test_the_registry_knows_each_released_model():
+def test_registry_has_each_released_model():
   entries = registry.entries()
   for entry in entries.values():
     assert entry.model in model_configs.MODEL_CONFIGS
@@ -182,7 +182,7 @@ def test_the_registry_knows_each_released_model():
   assert all(entry.vocabulary for entry in lits)
 
 
-def test_the_weights_that_come_with_the_repository():
+def test_weights_of_the_repository_predict():
   entry = registry.entries()['ViT-Mini_4']
   path = released.find(entry.name, str(REPOSITORY / 'checkpoints'))
   assert path.stat().st_size == pytest.approx(entry.size_mib * 2**20, rel=1e-3)
@@ -197,7 +197,7 @@ def test_the_weights_that_come_with_the_repository():
   assert 0.1 < np.std(logits) < 10
 
 
-def test_weights_of_the_package_are_found_anywhere(tmp_path, monkeypatch):
+def test_find_weights_of_the_package_anywhere(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   path = REPOSITORY / 'checkpoints' / 'ViT-Mini_4.npz'
   assert released.find('ViT-Mini_4') == path
@@ -208,7 +208,7 @@ def test_weights_of_the_package_are_found_anywhere(tmp_path, monkeypatch):
   assert released.find('ViT-Mini_4').resolve() == mine  # It comes first.
 
 
-def test_models_are_listed():
+def test_registry_table_lists_models():
   entries = registry.entries()
   lines = registry.table([entries['ViT-L_32'], entries['augreg-B_16-384']])
   heading, zero, augreg = lines.split('\n')

@@ -98,8 +98,8 @@ def test_converted_folders_keep_every_field(tmp_path, to, resize):
 
 
 @pytest.mark.parametrize('to', ['huggingface', 'timm'])
-def test_libraries_own_fields_say_what_they_can(tmp_path, to):
-  """What these libraries can say is not kept a second time."""
+def test_fields_of_libraries_are_not_kept_twice(tmp_path, to):
+  """Our own key has no field that the library can hold."""
   weights = all_fields(size=(32, 32), resize_test=40)
   weights = dataclasses.replace(
     weights, class_names=[f'name {i}' for i in range(5)]
@@ -111,7 +111,7 @@ def test_libraries_own_fields_say_what_they_can(tmp_path, to):
   assert ('loss' in kept) == (to == 'timm')
 
 
-def test_npz_files_announce_what_they_lose(tmp_path, caplog):
+def test_convert_to_npz_warns_about_lost_fields(tmp_path, caplog):
   weights = all_fields()
   with caplog.at_level(logging.WARNING):
     formats.convert(weights, str(tmp_path / 'x.npz'), 'npz')
@@ -129,7 +129,7 @@ def test_npz_files_announce_what_they_lose(tmp_path, caplog):
 
 
 def unusual(config):
-  """Changes every setting that tells how images are prepared."""
+  """Changes every setting of the preprocessing."""
   config = config.unlock()
   with config.ignore_type():
     config.pp.crop = (16, 24)
@@ -186,7 +186,7 @@ def test_lit_workdirs_and_artifacts_keep_every_field(captions, tmp_path):
     assert again.vocabulary == str(tmp_path / 'odd' / name)
 
 
-def test_another_size_keeps_the_share_that_the_middle_is(tmp_path):
+def test_at_size_scales_resize_test(tmp_path):
   weights = all_fields(size=(32, 32), resize_test=40)
   double = checkpoint.at_size(weights, (64, 64))
   assert double.preprocessing.resize_test == 80

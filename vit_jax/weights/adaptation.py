@@ -38,8 +38,7 @@ def adapt(
 
   Args:
     weights: the weights to adapt.
-    init_params: parameters of the new model; shapes are enough except for the
-      head.
+    init_params: parameters of the new model; only shapes, except for the head.
     model_config: config of the new model.
     grid: its (rows, columns) of patches; None for a square.
     pretrained_grid: the grid of weights whose image size is not known.
@@ -184,9 +183,6 @@ def adapt_kernel(
       the C channels and scales by C / C'. '' refuses.
     patches: whether to resize to other patches, bilinearly, scaled so that an
       even area gives the same.
-
-  Raises:
-    WeightsError: if it needs a change that was not asked for.
   """
   old, new = kernel.shape[2], shape[2]
   if old != new and not channels:

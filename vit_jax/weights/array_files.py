@@ -57,11 +57,7 @@ _PICKLE = (
 
 
 def read_npz(path: pathlib.Path) -> Arrays:
-  """Reads the arrays of an `.npz`, floating-point ones as float32.
-
-  Raises:
-    errors.UserError: if the file is cut or something else.
-  """
+  """Reads the arrays of an `.npz`, floating-point ones as float32."""
   try:
     _check_unpacked_size(path)
     with np.load(path, allow_pickle=False) as arrays:
@@ -115,11 +111,7 @@ def is_safetensors(path: pathlib.Path) -> bool:
 
 
 def read_safetensors(path: pathlib.Path) -> Arrays:
-  """Reads a `.safetensors`, or a folder with one or its shards, as float32.
-
-  Raises:
-    errors.UserError: if a file is missing, cut, or something else.
-  """
+  """Reads a `.safetensors`, or a folder with one or its shards, as float32."""
   arrays = {}
   for file in _shards(path):
     for name in safetensors_names(file):

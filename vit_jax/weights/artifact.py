@@ -1,6 +1,7 @@
 """The folder with the trained model of a run, which other tools read too."""
 
 from collections.abc import Mapping
+import contextlib
 import os
 import pathlib
 import shutil
@@ -22,7 +23,6 @@ from vit_jax.weights import to_timm
 
 WEIGHTS, CONFIG, LABELS = 'model.npz', 'config.json', 'labels.txt'
 _FORMAT = 1
-_EXPORTS = (to_huggingface.export, to_timm.export)
 
 
 def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
@@ -30,7 +30,7 @@ def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
 
   `model.npz` has the official names. `model.safetensors` and the JSON files are
   for `from_pretrained` of transformers, or for timm if transformers has no such
-  model, or repeat the official names. An old artifact stays until then.
+  model, or repeat the official names. An old artifact stays until the end.
   """
   arrays, contents = _for_pytorch(weights)
   contents.setdefault(CONFIG, {})
@@ -71,12 +71,9 @@ def _config(weights: weights_lib.Weights) -> dict[str, Any]:
 def _for_pytorch(
   weights: weights_lib.Weights,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-  exports = () if weights.vocabulary else _EXPORTS
-  for export in exports:
-    try:
+  for export in (to_huggingface.export, to_timm.export):
+    with contextlib.suppress(errors.UserError):
       return export(weights)
-    except errors.UserError:
-      continue
   return weights_lib.flatten(weights.params), {}
 
 
@@ -93,11 +90,7 @@ def find(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def load(directory: os.PathLike | str) -> weights_lib.Weights:
-  """Reads an artifact.
-
-  Raises:
-    errors.UserError: if a file is missing or damaged, or they do not agree.
-  """
+  """Reads an artifact, and checks that its files agree."""
   directory = storage.local_path(directory)
   config, path = _read_config(directory), directory / WEIGHTS
   vocabulary = config.get('vocabulary')
@@ -124,10 +117,8 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
     except KeyError as e:
       raise errors.UserError(f'{directory / CONFIG} has no field {e}.') from e
     except (TypeError, ValueError) as e:
-      reason = errors.first_line(e)
-      raise errors.UserError(
-        f'{directory / CONFIG} is damaged: {reason}'
-      ) from e
+      reason = f'is damaged: {errors.first_line(e)}'
+      raise errors.UserError(f'{directory / CONFIG} {reason}') from e
     if len(labels) != num_classes:
       raise errors.UserError(
         f'{directory / LABELS} has {len(labels)} lines, but {CONFIG} says'

@@ -29,16 +29,28 @@ def lost(
   return {} if difference is _SAME else difference
 
 
-def restored(
-  weights: weights_lib.Weights, config: Mapping[str, Any]
+def described(
+  weights: weights_lib.Weights,
+  config: Mapping[str, Any],
+  preprocessing: Mapping[str, Any],
+  **fields: Any,
 ) -> weights_lib.Weights:
-  """Returns weights with the lost fields, which a `config.json` kept."""
+  """Returns weights with the fields of a format and those that it lost.
+
+  Args:
+    weights: parameters and all that they tell.
+    config: the `config.json` that kept the lost fields.
+    preprocessing: fields of the format; those that are None are not said.
+    **fields: fields of the format.
+  """
+  said = {k: v for k, v in preprocessing.items() if v is not None}
   kept = dict(config.get(KEY, {}))
-  preprocessing = weights.preprocessing.changed(kept.pop('preprocessing', {}))
-  changes = {
-    name: _merged(getattr(weights, name), value) for name, value in kept.items()
-  }
-  return dataclasses.replace(weights, preprocessing=preprocessing, **changes)
+  record = weights.preprocessing.changed(said).changed(
+    kept.pop('preprocessing', {})
+  )
+  weights = dataclasses.replace(weights, preprocessing=record, **fields)
+  changes = {k: _merged(getattr(weights, k), v) for k, v in kept.items()}
+  return dataclasses.replace(weights, **changes)
 
 
 def _plain(weights: weights_lib.Weights) -> dict[str, Any]:

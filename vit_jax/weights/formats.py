@@ -72,16 +72,6 @@ FORMATS = {
 
 WRITABLE = tuple(name for name, x in FORMATS.items() if x.write)
 
-# Arrays and settings that another program damaged raise these.
-_DAMAGED = (
-  AttributeError,
-  IndexError,
-  KeyError,
-  TypeError,
-  ValueError,
-  ZeroDivisionError,
-)
-
 
 def read(path: pathlib.Path) -> weights_lib.Weights:
   """Reads a file or folder of any format.
@@ -98,7 +88,7 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
     raise errors.UserError(
       f'{e.filename or path} cannot be read: {e.strerror or e}.'
     ) from e
-  except _DAMAGED as e:
+  except weights_lib.DAMAGED as e:
     # Only common faults of other programs have messages of their own.
     raise errors.UserError(
       f'{path} cannot be read: its arrays or its config.json are damaged or'

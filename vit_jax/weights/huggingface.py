@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 import copy
-import dataclasses
 import math
 import pathlib
 import re
@@ -85,9 +84,6 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
 
   Without a `config.json` beside it, a file has the defaults of `ViTConfig`: the
   exact GELU and an epsilon of 1e-12.
-
-  Raises:
-    errors.UserError: if it is another architecture, damaged or incomplete.
   """
   arrays = array_files.read_safetensors(path)
   folder = path if path.is_dir() else path.parent
@@ -105,15 +101,9 @@ def from_state_dict(
   preprocessor: Mapping[str, Any],
   model_name: str = 'model',
 ) -> weights_lib.Weights:
-  """Returns the weights in a state dict of NumPy arrays.
+  """Returns the weights in a state dict and its JSON files, which may be empty.
 
   The pooler of a `ViTModel` is the `pre_logits` layer of the official models.
-
-  Args:
-    arrays: by PyTorch's names.
-    config: content of `config.json`; may be empty.
-    preprocessor: content of `preprocessor_config.json`; may be empty.
-    model_name: what to call the model.
   """
   if (kind := config.get('model_type', 'vit')) != 'vit':
     raise weights_lib.WeightsError(
@@ -177,17 +167,14 @@ def _describe(
     class_names = [labels.get(i, n) for i, n in enumerate(class_names)]
   mean, std = _normalisation(preprocessor)
   resize_test = _resize_test(preprocessor, size, model['model_name'])
-  fields = {'size': size, 'mean': mean, 'std': std, 'resize_test': resize_test}
-  weights = dataclasses.replace(
+  return extras.described(
     weights,
+    config,
+    {'size': size, 'mean': mean, 'std': std, 'resize_test': resize_test},
     model=model,
     class_names=class_names,
-    preprocessing=weights.preprocessing.changed(
-      {k: v for k, v in fields.items() if v is not None}
-    ),
     loss='sigmoid' if config.get('problem_type') == SIGMOID else 'softmax',
   )
-  return extras.restored(weights, config)
 
 
 def _normalisation(

@@ -20,9 +20,7 @@ _HEADS = {192: 3, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
 def known_num_heads(width: int, *, has_config: bool) -> int:
   """Returns the usual number of heads of a width.
 
-  Raises:
-    WeightsError: if there is none. `has_config` decides whether the message asks
-      to complete a `config.json` or to add one.
+  Without one, asks for a `config.json`, or for a field of it if `has_config`.
   """
   if width in _HEADS:
     return _HEADS[width]

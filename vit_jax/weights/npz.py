@@ -30,15 +30,12 @@ def find(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def read(path: pathlib.Path) -> weights_lib.Weights:
-  """Reads an `.npz`, or a `.safetensors` with the same names.
-
-  Raises:
-    errors.UserError: if it is not a checkpoint.
-  """
-  is_npz = not array_files.is_safetensors(path)
-  read_arrays = array_files.read_npz if is_npz else array_files.read_safetensors
-  params = params_of(read_arrays(path))
-  weights = infer.described(params, path.stem)
+  """Reads an `.npz`, or a `.safetensors` with the same names."""
+  if array_files.is_safetensors(path):
+    arrays = array_files.read_safetensors(path)
+  else:
+    arrays = array_files.read_npz(path)
+  weights = infer.described(params_of(arrays), path.stem)
   weights_lib.check(weights)
   return weights
 
@@ -59,11 +56,7 @@ def write(
 
 
 def params_of(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
-  """Returns the parameters in arrays named 'module/name', unchecked.
-
-  Raises:
-    WeightsError: if the names do not make a parameter tree.
-  """
+  """Returns the parameters in arrays named 'module/name', unchecked."""
   # big_vision saves the optimizer's state beside the parameters.
   prefix = 'params/'
   if any(name.startswith(prefix) for name in flat):

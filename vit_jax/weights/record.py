@@ -19,6 +19,17 @@ from vit_jax.runtime import errors
 
 Params = Mapping[str, Any]
 
+# Arrays and settings that another program damaged raise these.
+DAMAGED = (
+  AssertionError,
+  AttributeError,
+  IndexError,
+  KeyError,
+  TypeError,
+  ValueError,
+  ZeroDivisionError,
+)
+
 
 class WeightsError(errors.UserError):
   """What is wrong with weights, said without their name: see `naming`."""
@@ -200,24 +211,12 @@ def check(weights: Weights, names: Mapping[str, str] | None = None) -> None:
     raise WeightsError(f'has the label {wrong[0]!r}, which is not text.')
   try:
     want = models.abstract_params(weights.module(), shape)
-  except _WRONG_MODEL as e:
+  except DAMAGED as e:
     raise WeightsError(
       f'does not make a model: {errors.first_line(e)} Its shapes or its'
       f' config.json are damaged, or belong to another architecture.'
     ) from e
   check_fit(flatten(weights.params), flatten(want), 'its model', names)
-
-
-# Modules raise these for sizes that have the wrong type or make no sense.
-_WRONG_MODEL = (
-  AssertionError,
-  AttributeError,
-  KeyError,
-  IndexError,
-  TypeError,
-  ValueError,
-  ZeroDivisionError,
-)
 
 
 def _check_preprocessing(record: preprocessing_lib.Preprocessing) -> None:

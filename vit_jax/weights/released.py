@@ -52,7 +52,8 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
   """
   if name_or_path.startswith(_HUB):
     name = name_or_path.removeprefix(_HUB)
-    return _hub_folder(name, pathlib.Path('checkpoints/huggingface.co') / name)
+    folder = pathlib.Path('checkpoints/huggingface.co') / name
+    return _hub_folder(name_or_path, folder)
   if download.is_url(name_or_path):
     return _cached(name_or_path)
   path = storage.local_path(name_or_path)
@@ -172,19 +173,19 @@ def download_first(sources: list[str], path: pathlib.Path) -> pathlib.Path:
 
 def _download(source: str, path: pathlib.Path) -> pathlib.Path:
   if source.startswith(_HUB):
-    return _hub_folder(source.removeprefix(_HUB), path.with_suffix(''))
+    return _hub_folder(source, path.with_suffix(''))
   download.download(source, path)
   return path
 
 
-def _hub_folder(name: str, path: pathlib.Path) -> pathlib.Path:
-  """Downloads ORGANISATION/NAME[@REVISION] of the Hugging Face hub, once.
+def _hub_folder(source: str, path: pathlib.Path) -> pathlib.Path:
+  """Downloads hf://ORGANISATION/NAME[@REVISION], unless the folder exists.
 
   `huggingface_hub` reads the token, the mirror and the offline mode from the
   environment: HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE.
   """
-  repository, _, revision = name.partition('@')
-  with download.one_process(_HUB + name, path):
+  repository, _, revision = source.removeprefix(_HUB).partition('@')
+  with download.one_process(source, path):
     if not path.is_dir():
       with files.replaced_folder(path) as folder:
         try:
@@ -196,7 +197,7 @@ def _hub_folder(name: str, path: pathlib.Path) -> pathlib.Path:
           )
         except Exception as e:  # Its HTTP client has errors of its own.
           reason = errors.first_line(e.__cause__ or e)
-          raise errors.UserError(f'{_HUB}{name}: {reason}') from e
+          raise errors.UserError(f'{source}: {reason}') from e
         shutil.rmtree(folder / '.cache', ignore_errors=True)
   return path
 

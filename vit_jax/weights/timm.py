@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import copy
-import dataclasses
 import math
 import pathlib
 import re
@@ -55,15 +54,13 @@ def find(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def read(path: pathlib.Path) -> weights_lib.Weights:
-  """Reads a `.safetensors` of timm, or a folder with it and `config.json`.
-
-  Raises:
-    errors.UserError: if it is another architecture, damaged or incomplete.
-  """
+  """Reads a `.safetensors` of timm, or a folder with it and `config.json`."""
   folder = path if path.is_dir() else path.parent
   arrays = array_files.read_safetensors(path)
   config = files.read_json(folder / 'config.json')
-  return from_state_dict(arrays, config, path.stem)
+  architecture = config.get('architecture')
+  with weights_lib.naming(f'({architecture})' if architecture else ''):
+    return from_state_dict(arrays, config, path.stem)
 
 
 def from_state_dict(
@@ -71,22 +68,11 @@ def from_state_dict(
   config: Mapping[str, Any],
   model_name: str = 'model',
 ) -> weights_lib.Weights:
-  """Returns the weights in a state dict of NumPy arrays.
+  """Returns the weights in a state dict and its `config.json`.
 
-  Args:
-    arrays: by timm's names.
-    config: content of timm's `config.json`; without it, heads are those usual
-      for the width, and the arrays tell the pooling.
-    model_name: what to call the model.
+  Without a config, heads are those usual for the width, and the arrays tell the
+  pooling.
   """
-  architecture = config.get('architecture')
-  with weights_lib.naming(f'({architecture})' if architecture else ''):
-    return _from_state_dict(arrays, config, model_name)
-
-
-def _from_state_dict(
-  arrays: Mapping[str, Any], config: Mapping[str, Any], model_name: str
-) -> weights_lib.Weights:
   arguments = _arguments(config)
   if not timm_names.is_names(arrays):
     raise weights_lib.WeightsError(
@@ -172,19 +158,18 @@ def _describe(
   labels = config.get('label_names') or pretrained.get('label_names')
   if labels and len(labels) == len(class_names):
     class_names = list(labels)
-  fields = {
-    'size': size,
-    'mean': pretrained.get('mean'),
-    'std': pretrained.get('std'),
-    'resize_test': _resize_test(pretrained, size, model['model_name']),
-  }
-  preprocessing = weights.preprocessing.changed(
-    {k: v for k, v in fields.items() if v is not None}
+  return extras.described(
+    weights,
+    config,
+    {
+      'size': size,
+      'mean': pretrained.get('mean'),
+      'std': pretrained.get('std'),
+      'resize_test': _resize_test(pretrained, size, model['model_name']),
+    },
+    model=model,
+    class_names=class_names,
   )
-  weights = dataclasses.replace(
-    weights, model=model, class_names=class_names, preprocessing=preprocessing
-  )
-  return extras.restored(weights, config)
 
 
 def _resize_test(

@@ -85,11 +85,7 @@ def _some(names: list[str]) -> str:
 def to_linen(
   flat: Mapping[str, np.ndarray], names: Mapping[str, str], num_heads: int
 ) -> dict[str, Any]:
-  """Returns parameters with our axes from `renamed`; no array is copied.
-
-  Raises:
-    WeightsError: if the heads do not divide an array.
-  """
+  """Returns parameters with our axes from `renamed`; no array is copied."""
   params = {}
   for name, x in flat.items():
     try:
