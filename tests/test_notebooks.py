@@ -1,4 +1,4 @@
-"""The notebooks run, on small settings, and hold nothing of the machine."""
+"""The notebooks run with small settings, and contain no paths of a machine."""
 
 import json
 import sys
@@ -60,7 +60,7 @@ def test_notebooks_run(path, tmp_path, request):
     assert 'the same' in out
 
 
-def test_there_are_four():
+def test_there_are_four_notebooks():
   assert len(NOTEBOOKS) == 4
 
 

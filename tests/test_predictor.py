@@ -1,4 +1,4 @@
-"""A trained model in use: classes, features, attention, of images however named."""
+"""A trained model predicts classes, features and attention of images of any kind."""
 
 import io
 import json
@@ -78,7 +78,7 @@ def test_logits_are_those_of_the_module_and_repr_says_what_it_is(token):
   )
 
 
-def test_all_ways_to_give_an_image_agree(token, tmp_path, monkeypatch):
+def test_all_kinds_of_images_agree(token, tmp_path, monkeypatch):
   image = picture()
   name = str(tmp_path / 'x.png')
   cv2.imwrite(name, image[..., ::-1])
@@ -97,7 +97,7 @@ def test_all_ways_to_give_an_image_agree(token, tmp_path, monkeypatch):
     bgra[..., [2, 1, 0, 3]],
     PIL.Image.fromarray(image),
     '-',
-    '-',  # Which is read once.
+    '-',  # Standard input is read once.
   ]
 
   def rows(images):
@@ -129,15 +129,15 @@ def test_probabilities_are_those_of_the_model(token):
   'image',
   [np.zeros((4, 4, 3)), np.zeros((2, 3, 4, 4, 3), np.uint8)[0], np.uint8(1)],
 )
-def test_arrays_that_are_no_image(token, image):
-  if np.ndim(image) == 4:  # Is several.
+def test_arrays_of_wrong_type_are_refused(token, image):
+  if np.ndim(image) == 4:  # Several images.
     assert len(token.predict(image)) == len(image)
     return
   with pytest.raises(errors.UserError, match='image 0 is .* must be uint8'):
     token.predict(image)
 
 
-def test_channels_that_do_not_fit(token):
+def test_wrong_channels_are_refused(token):
   with pytest.raises(errors.UserError, match='has 2 channels, .* takes .* 3'):
     token.predict(np.zeros((8, 8, 2), np.uint8))
 
@@ -184,7 +184,7 @@ def test_features_of_each_layer(token):
     ('vit_gap', {'pooling': 'cls'}, 'has no class token'),
   ],
 )
-def test_features_that_are_not_there(file, kwargs, message):
+def test_missing_features_are_refused(file, kwargs, message):
   predictor = vit_jax.load(GOLDEN / f'{file}.npz')
   with pytest.raises(errors.UserError, match=message):
     predictor.features(picture(), **kwargs)
@@ -198,14 +198,14 @@ def test_mixers_have_features_and_no_attention():
     mixer.attention(picture())
 
 
-def test_weights_of_attention(token):
+def test_attention_rows_sum_to_1_in_the_order_of_layers(token):
   weights = token.attention([picture(), picture(1)])
   transformer = token.weights.model['transformer']
   layers, heads = transformer['num_layers'], transformer['num_heads']
   length = 1 + token.grid[0] * token.grid[1]
   assert weights.shape == (2, layers, heads, length, length)
   np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
-  # Layers are in their order: those of one differ from those of the other.
+  # A second layer without parameters attends evenly; the first stays.
   one = vit_jax.load(TOKEN)
   block = dict(one.weights.params['Transformer']['encoderblock_1'])
   block = jax.tree.map(np.zeros_like, block)
@@ -215,7 +215,7 @@ def test_weights_of_attention(token):
   np.testing.assert_allclose(flat[1], 1 / length, atol=1e-6)
 
 
-def test_another_size(token):
+def test_load_at_another_size_resizes_position_embeddings(token):
   wide = vit_jax.load(TOKEN, size=(32, 64))
   assert wide.grid == (token.grid[0], 2 * token.grid[1])
   row = next(wide.probabilities(picture()))[1]
@@ -227,7 +227,7 @@ def test_another_size(token):
   jax.tree.map(np.testing.assert_array_equal, same.params, token.weights.params)
 
 
-def test_all_devices_of_the_host(tmp_path):
+def test_predict_uses_all_devices_of_the_host(token, tmp_path):
   names = [str(tmp_path / f'{i}.png') for i in range(4)]
   for i, name in enumerate(names):
     cv2.imwrite(name, picture(i)[..., ::-1])
@@ -236,7 +236,7 @@ def test_all_devices_of_the_host(tmp_path):
   assert result.returncode == 0, result.stderr
   lines = [json.loads(line) for line in result.stdout.splitlines()]
   assert [line['image'] for line in lines] == names
-  for line, want in zip(lines, vit_jax.load(TOKEN).predict(names), strict=True):
+  for line, want in zip(lines, token.predict(names), strict=True):
     for got, (label, probability) in zip(
       line['predictions'], want, strict=True
     ):
@@ -244,16 +244,16 @@ def test_all_devices_of_the_host(tmp_path):
       assert got['probability'] == pytest.approx(probability, rel=1e-4)
 
 
-def test_bad_images_are_named_or_left_out(tmp_path):
+def test_bad_images_are_named_or_skipped(token, tmp_path):
   good, bad = str(tmp_path / 'good.png'), str(tmp_path / 'bad.jpg')
   cv2.imwrite(good, picture())
   (tmp_path / 'bad.jpg').write_bytes(b'\xff\xd8 no more')
   with pytest.raises(errors.UserError, match='bad.jpg cannot be decoded'):
-    vit_jax.load(TOKEN).predict([good, bad])
+    token.predict([good, bad])
   kept = vit_jax.load(TOKEN, on_bad_image='skip')
   assert [i for i, _ in kept.probabilities([bad, good, bad, good])] == [1, 3]
   assert kept.skipped == {bad}
-  # Of nothing there is nothing, in the shape of something.
+  # Without images, outputs are empty and keep their shape.
   for name in ('attention', 'rollout', 'features'):
     function = getattr(kept, name)
     for images in ([bad], []):
@@ -271,7 +271,7 @@ def test_bad_images_are_named_or_left_out(tmp_path):
       call()
 
 
-def test_what_cannot_be_found(tmp_path):
+def test_missing_images_are_named(tmp_path):
   (tmp_path / 'empty').mkdir()
   for argument, message in (
     (str(tmp_path / 'x.jpg'), 'x.jpg cannot be read: there is no such file'),
@@ -299,7 +299,7 @@ def test_folders_patterns_and_names_with_brackets(tmp_path):
   assert inputs.find(['-', 'https://x/y.jpg']) == ['-', 'https://x/y.jpg']
 
 
-def test_tables(capsys):
+def test_predictions_print_as_table_csv_or_json(capsys):
   predictions = [
     ('a.jpg', [('cat, "big"', 0.75), ('dog', 0.25)]),
     ('long/b.jpg', [('dog', 1.0)]),

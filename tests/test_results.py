@@ -1,4 +1,4 @@
-"""A recorded result says what was measured, and can be measured again."""
+"""A recorded result can be evaluated again."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def recorded(tmp_path_factory):
   return folder, root / 'run', root / 'result'
 
 
-def test_what_is_recorded(recorded):
+def test_record_keeps_metrics_and_no_paths(recorded):
   folder, workdir, output = recorded
   result = json.loads((output / 'result.json').read_text())
   assert {name: result[name] for name in HOW} == HOW
@@ -49,7 +49,7 @@ def test_what_is_recorded(recorded):
   assert len(colours) > 50
 
 
-def test_the_model_is_half_as_large_and_as_good(recorded):
+def test_recorded_model_is_float16(recorded):
   _, workdir, output = recorded
   size = (workdir / 'artifact_ema' / 'model.npz').stat().st_size
   assert (output / 'model' / 'model.npz').stat().st_size < 0.75 * size
@@ -61,7 +61,7 @@ def test_the_model_is_half_as_large_and_as_good(recorded):
   assert not np.array_equal(kernel, want['head']['kernel'])
 
 
-def test_checking(recorded, tmp_path):
+def test_check_compares_accuracy_and_classes(recorded, tmp_path):
   folder, _, output = recorded
   table = check_result.check(output, str(folder))
   assert '| examples_test | 15 | 15 |' in table
@@ -70,7 +70,7 @@ def test_checking(recorded, tmp_path):
   result = json.loads(path.read_text())
   result['metrics']['accuracy_test'] -= 0.01
   path.write_text(json.dumps(result))
-  with pytest.raises(errors.UserError, match='says .* of the test images of'):
+  with pytest.raises(errors.UserError, match='has an accuracy of .* but'):
     check_result.check(tmp_path / 'wrong', str(folder))
   make_image_folder(tmp_path / 'other')
   for split in ('train', 'test'):
@@ -83,7 +83,7 @@ def test_checking(recorded, tmp_path):
     check_result.check(output, str(tmp_path / 'other'))
 
 
-def test_a_result_without_its_model(recorded, tmp_path):
+def test_result_without_its_model_is_not_checked(recorded, tmp_path):
   folder, workdir, output = recorded
   record_result.record(workdir, tmp_path / 'new', HOW, model=False)
   names = lambda root: {path.name for path in root.iterdir()}
@@ -92,7 +92,7 @@ def test_a_result_without_its_model(recorded, tmp_path):
     check_result.check(tmp_path / 'new', str(folder))
 
 
-def test_the_page_says_what_was_recorded():
+def test_results_page_has_the_recorded_numbers():
   page = (REPOSITORY / 'RESULTS.md').read_text()
   results = [*(REPOSITORY / 'results').glob('*/result.json')]
   assert results
@@ -105,12 +105,12 @@ def test_the_page_says_what_was_recorded():
     assert result['commit'] in row
 
 
-def test_what_is_no_result(recorded, tmp_path):
+def test_unfinished_runs_and_existing_folders_are_refused(recorded, tmp_path):
   _, workdir, output = recorded
   with pytest.raises(errors.UserError, match='exists'):
     record_result.record(workdir, output, HOW)
   with pytest.raises(errors.UserError, match='the run has not ended'):
     record_result.record(tmp_path, tmp_path / 'new', HOW)
   assert not (tmp_path / 'new').exists()
-  with pytest.raises(errors.UserError, match='is no result'):
+  with pytest.raises(errors.UserError, match='is not a result'):
     check_result.check(tmp_path, None)

@@ -1,9 +1,9 @@
-"""Evaluates the model of a result again and compares.
+"""Evaluates the model of a recorded result again and compares the metrics.
 
 python -m tools.check_result results/imagenette --dataset=/path/to/imagenette
 
-Ends with 1 if the accuracy is another one, by more than half a percent: weights are
-kept in float16, and what the products are computed in may differ.
+Exits with 1 if the accuracy differs by more than half a percent. Small differences
+come from weights in float16, and from the precision of matrix products.
 """
 
 from collections.abc import Sequence
@@ -31,20 +31,20 @@ _COMPARED = (scores.ACCURACY, scores.TOP5, scores.LOSS, scores.EXAMPLES)
 
 
 def check(folder: pathlib.Path, dataset: str | None) -> str:
-  """Returns a Markdown table of what is recorded and what is measured.
+  """Returns a Markdown table of recorded and measured metrics.
 
   Args:
-    folder: of `record_result`.
-    dataset: where the images are; None for the name that is recorded.
+    folder: a folder that `record_result` wrote.
+    dataset: folder or name of the images; None for the recorded name.
 
   Raises:
-    errors.UserError: if the folder is not whole, or the accuracy is another.
+    errors.UserError: if the folder lacks a file, or the accuracy differs.
   """
   result = files.read_json(folder / record_result.RESULT)
   config = files.read_json(workdir.at(folder).config)
   if not result or not config:
     raise errors.UserError(
-      f'{folder} is no result: it has no {record_result.RESULT} and config.json.'
+      f'{folder} is not a result: {record_result.RESULT} or config.json is missing.'
       f' See python -m tools.record_result.'
     )
   if not artifact.is_artifact(folder / record_result.MODEL):
@@ -56,7 +56,7 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
   try:
     now = _evaluate(ml_collections.ConfigDict(config), weights)
   except errors.UserError as e:
-    hint = '' if dataset else ' Give the folder of the images by --dataset.'
+    hint = '' if dataset else ' Name the folder of the images with --dataset.'
     raise errors.UserError(f'{e}{hint}') from e
   rows = ['| metric | recorded | now |', '| --- | --- | --- |']
   for name in _COMPARED:
@@ -65,8 +65,8 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
   old, new = (x[scores.ACCURACY] for x in (result['metrics'], now))
   if abs(old - new) > _TOLERANCE:
     raise errors.UserError(
-      f'{folder} says {old:.2%} of the test images of {result["dataset"]}, those'
-      f' of {config["dataset"]} give {new:.2%}. Are they the same?\n{table}'
+      f'{folder} has an accuracy of {old:.2%} on {result["dataset"]}, but'
+      f' {config["dataset"]} gives {new:.2%}. Are the images the same?\n{table}'
     )
   return table
 
@@ -92,7 +92,7 @@ def _evaluate(
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) != 2:
-    raise errors.UserError('Give one folder of results/, results/cifar10 say.')
+    raise errors.UserError('Give one folder, such as results/cifar10.')
   print(check(storage.local_path(argv[1]), flags.FLAGS.dataset))
 
 

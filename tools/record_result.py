@@ -1,12 +1,12 @@
-"""Puts what others need to check a finished run into a folder of `results/`.
+"""Copies a finished run into a folder of `results/`, so that others can check it.
 
 python -m tools.record_result --workdir=/tmp/c10 --output=results/cifar10 \
   --command='python -m vit_jax.main --config=configs/cifar10_scratch.py ...' \
   --hardware='2 CPU cores' --hours=2 --commit=$(git rev-parse --short HEAD)
 
-The config, the metrics and a picture of them, and the model in float16, half as
-large, which `tools.check_result` evaluates again; --nomodel leaves it out, for
-more seeds of the same, say. Paths of this machine stay out.
+The folder has the config, the metrics and their curves, and the model in float16,
+which `tools.check_result` evaluates again; --nomodel omits it, such as for more seeds
+of the same run. Paths of this machine are removed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,21 +42,17 @@ def record(
   *,
   model: bool = True,
 ) -> dict[str, Any]:
-  """Writes `output`, which must be new, whole or not at all.
+  """Writes the folder `output` whole or not at all; returns its `result.json`.
 
   Args:
-    workdir: of a run that ended.
-    output: folder for `result.json`, `config.json`, `metrics.jsonl`,
-      `curve.png` and the folder `model`, which `predict` and
-      `config.pretrained` take.
+    workdir: workdir of a finished run.
+    output: new folder for `result.json`, `config.json`, `metrics.jsonl`,
+      `curve.png` and the folder `model`, which `vit-jax predict` takes.
     how: command, hardware, hours and commit, for the reader.
-    model: whether to keep it.
-
-  Returns:
-    What `result.json` says.
+    model: whether to write `model`.
 
   Raises:
-    errors.UserError: if the run did not end, or the folder is there.
+    errors.UserError: if the run has not ended, or the folder exists.
   """
   if output.exists():
     raise errors.UserError(
@@ -98,7 +94,7 @@ def record(
 
 
 def _of_model(metrics: Mapping[str, Any], averaged: bool) -> dict[str, Any]:
-  """Returns the metrics of the model that is kept, under their plain names."""
+  """Returns the metrics of the recorded model, without the suffix of averages."""
   if not averaged:
     return dict(metrics)
   return {
@@ -134,11 +130,11 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.DEFINE_string('workdir', None, 'Of the run.', required=True)
-  flags.DEFINE_string('output', None, 'New folder.', required=True)
-  flags.DEFINE_bool('model', True, 'Keep it.')
-  flags.DEFINE_string('command', None, 'That ran it.', required=True)
-  flags.DEFINE_string('hardware', None, 'That it ran on.', required=True)
-  flags.DEFINE_float('hours', None, 'That it took.', required=True)
-  flags.DEFINE_string('commit', None, 'Of the code.', required=True)
+  flags.DEFINE_string('workdir', None, 'Workdir of the run.', required=True)
+  flags.DEFINE_string('output', None, 'New folder to write.', required=True)
+  flags.DEFINE_bool('model', True, 'Record the model too.')
+  flags.DEFINE_string('command', None, 'Command of the run.', required=True)
+  flags.DEFINE_string('hardware', None, 'Hardware of the run.', required=True)
+  flags.DEFINE_float('hours', None, 'Duration of the run.', required=True)
+  flags.DEFINE_string('commit', None, 'Commit of the code.', required=True)
   cli.run(main)

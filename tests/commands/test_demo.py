@@ -1,4 +1,4 @@
-"""The demo page, in a real browser, bound to this machine."""
+"""The demo page classifies images in a real browser."""
 
 import shutil
 
@@ -70,15 +70,15 @@ def test_a_dropped_image_is_classified(predictor, url, browser, tmp_path):
   for name, probability in prediction:
     assert name in text
     assert f'{probability:.0%}' in text
-  # What was dropped, and the attention on it.
+  # The dropped image, and its attention.
   shown = 'img[src*="/file="]'
   wait_for(lambda: len(browser.find_elements('css selector', shown)) > 1)
   severe = [x for x in browser.get_log('browser') if x['level'] == 'SEVERE']
-  # Nothing but what it would load from elsewhere, were there a network.
+  # Only files from elsewhere fail to load, without a network.
   assert not [x for x in severe if '127.0.0.1' in x['message']]
 
 
-def test_what_is_too_large_is_refused(url, browser, tmp_path):
+def test_too_large_images_are_refused(url, browser, tmp_path):
   path = tmp_path / 'x.bmp'
   cv2.imwrite(str(path), picture(0, 800, 800))
   assert path.stat().st_size > 1 << 20
@@ -86,13 +86,13 @@ def test_what_is_too_large_is_refused(url, browser, tmp_path):
   text_with(browser, 'exceed the maximum allowed size')
 
 
-def test_models_that_cannot_predict():
+def test_models_without_head_are_refused():
   headless = vit_jax.load(GOLDEN / 'hf_vit_model')
   with pytest.raises(errors.UserError, match='have no head'):
     demo_page.page(headless, 'x')
 
 
-def test_a_port_that_is_taken(url):
+def test_taken_port_is_named(url):
   port = int(url.rstrip('/').rpartition(':')[2])
   blocks = demo_page.page(vit_jax.load(GOLDEN / 'mixer.npz'), 'x')
   with pytest.raises(errors.UserError, match=f'port={port}'):

@@ -31,12 +31,10 @@ def read(path):
 
 @pytest.mark.parametrize('suffix', ['.npz', '.parquet'])
 @pytest.mark.parametrize('pooling', [None, 'tokens'])
-def test_files_hold_what_the_library_gives(
-  photos, suffix, pooling, monkeypatch
-):
+def test_files_hold_names_and_features(photos, suffix, pooling, monkeypatch):
   if suffix == '.parquet':
     pytest.importorskip('pyarrow')
-  monkeypatch.setattr(feature_files, '_ROWS', 2)  # So that there are several.
+  monkeypatch.setattr(feature_files, '_ROWS', 2)  # Several chunks.
   predictor = vit_jax.load(GOLDEN / 'vit_token.npz')
   names = [str(photos / f'{i}.png') for i in range(5)]
   path = photos / 'new' / f'x{suffix}'
@@ -49,7 +47,7 @@ def test_files_hold_what_the_library_gives(
   assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_what_is_cut_leaves_what_was_there(photos):
+def test_failed_write_keeps_the_old_file(photos):
   path = photos / 'x.npz'
   path.write_text('old')
 
@@ -71,7 +69,7 @@ def test_what_is_cut_leaves_what_was_there(photos):
     feature_files.write(rows(), str(path / 'y.npz'))
 
 
-def test_the_command_line(photos, caplog):
+def test_command_skips_bad_images_on_request(photos, caplog):
   (photos / '9.jpg').write_text('no image')
   args = (
     'features',

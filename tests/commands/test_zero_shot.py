@@ -41,7 +41,7 @@ def unseen(tmp_path_factory):
   return files
 
 
-def test_unseen_colours_are_told_by_their_names(lit_run, unseen):
+def test_unseen_colours_are_classified_by_name(lit_run, unseen):
   weights = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
   assert weights.vocabulary == str(lit_run[1] / 'artifact' / 'vocabulary.txt')
   got = list(

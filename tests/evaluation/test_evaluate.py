@@ -1,4 +1,4 @@
-"""Scores by hand, classes by name or number, ReaL labels, the command line."""
+"""Scores, classes by name or number, ReaL labels, the command."""
 
 import json
 
@@ -20,7 +20,7 @@ from vit_jax.weights import artifact
 
 NAMES = ['ant', 'bee', 'cow', 'dog']
 
-# Labels, the best two of four classes, their probabilities and the label's.
+# Two best of four classes, with the probability of the best and of the label.
 SAID = scores.Predictions(
   places=np.arange(6),
   labels=np.array([0, 0, 1, 1, 2, 2]),
@@ -66,7 +66,7 @@ def test_calibration_error_within_a_bin():
 
 def test_classes_equal_values_by_hand():
   classes = scores.per_class(SAID, NAMES)
-  assert set(classes) == {'ant', 'bee', 'cow'}  # There is no image of a dog.
+  assert set(classes) == {'ant', 'bee', 'cow'}  # No image is a dog.
   assert classes['ant'] == {'examples': 2, 'accuracy': 0.5, 'precision': 1.0}
   assert classes['bee'] == {
     'examples': 2,

@@ -1,4 +1,4 @@
-"""Probes see what the head sees, and compute what they are said to."""
+"""Probes are fitted to the inputs of the head, by the documented formulas."""
 
 import jax
 import numpy as np
@@ -72,7 +72,7 @@ def prepared(tmp_path_factory):
   return config, data, task.initial_params(None), mesh
 
 
-def test_probes_are_fitted_to_what_the_head_sees(prepared, monkeypatch):
+def test_probes_are_fitted_to_inputs_of_the_head(prepared, monkeypatch):
   config, data, params, mesh = prepared
   seen, fit = {}, probes.fit
 
@@ -102,7 +102,7 @@ def test_probes_are_fitted_to_what_the_head_sees(prepared, monkeypatch):
   assert [data.train[i]['label'] for i in range(8)] == labels[:8].tolist()
 
 
-def test_evaluation_reports_them(prepared):
+def test_evaluation_reports_probes(prepared):
   config, data, params, mesh = prepared
   task = classification.make_task(config, mesh, data)
   metrics = task.eval_fn(jax.device_put(params))
@@ -110,7 +110,7 @@ def test_evaluation_reports_them(prepared):
 
 
 @pytest.mark.parametrize('name', ['0shot', 'shot', 'svm', '10shots'])
-def test_unknown_evaluators(image_folder, name):
+def test_unknown_probes_are_refused(image_folder, name):
   config = tiny.get_config(str(image_folder))
   config.evaluators = ('knn', name)
   with pytest.raises(
