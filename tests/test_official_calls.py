@@ -109,7 +109,7 @@ def test_lit_embeds_by_the_official_arguments():
 
 
 @pytest.mark.parametrize('name', ['LiT-B16B', 'LiT-L16Ti'])
-def test_released_lit_models_tell_their_preprocessing(name):
+def test_released_lit_models_have_official_preprocessing(name):
   want = {
     'LiT-B16B': {'tokenizer_name': 'bert', 'size': 224, 'max_len': 16},
     'LiT-L16Ti': {
@@ -261,7 +261,7 @@ def test_errors_name_what_replaces_an_official_name(use, message):
     use()
 
 
-def test_other_names_that_do_not_exist_are_attribute_errors():
+def test_unknown_names_raise_attribute_error():
   assert not hasattr(checkpoint, 'nothing')
   assert not hasattr(importlib.import_module('vit_jax'), 'nothing')
   assert not hasattr(models.get_model('LiT-L16Ti'), 'nothing')

@@ -95,7 +95,7 @@ def test_renaming_classes_permutes_the_outputs(folder, trained, tmp_path):
     assert max(want.values()) > 0.4  # It has learned something.
 
 
-def test_epochs_are_the_same_steps(folder, trained, tmp_path):
+def test_epochs_equal_steps(folder, trained, tmp_path):
   # 36 images: an epoch is one step.
   got = train_briefly(
     folder,

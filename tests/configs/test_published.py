@@ -297,7 +297,7 @@ def test_augreg_weights_have_no_dropout_whichever_run_file_names_them():
 
 
 @pytest.mark.parametrize('file', ['pretrain', 'pretrain_augreg'])
-def test_pretraining_refuses_models_that_it_is_not_for(file):
+def test_pretraining_files_refuse_other_models(file):
   with pytest.raises(ValueError, match="ViTs and hybrids, not 'mixer_b16'"):
     load(f'{file}:mixer_b16,imagenet2012')
 
@@ -337,7 +337,7 @@ OFFICIAL_INFERENCE_TIME = {
 }
 
 
-def test_defaults_are_the_official_ones():
+def test_defaults_equal_official():
   config = common.get_config()
   got = {name: config[name] for name in OFFICIAL_DEFAULTS}
   assert got == OFFICIAL_DEFAULTS
@@ -349,7 +349,7 @@ def test_defaults_are_the_official_ones():
   assert got == OFFICIAL_INFERENCE_TIME
 
 
-def test_augreg_configs_are_the_official_ones():
+def test_augreg_configs_equal_official():
   names = (
     'testing-unpooled Ti_16 S_16 B_16 L_16 S_16-gap-norep B_16-gap-norep B_8'
     ' S_32 B_32 S_32-gap-norep B_32-gap-norep R_Ti_16 R26_B_32 R26_S_32 R50_L_32'

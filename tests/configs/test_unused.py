@@ -152,7 +152,7 @@ def test_settings_of_optimizers_change_a_step_or_are_refused(
 
 
 @pytest.mark.parametrize('name', durations.STAGE_SETTINGS)
-def test_settings_that_all_stages_set_are_refused(name):
+def test_refuse_settings_that_all_stages_set(name):
   value = {'freeze': ('head/',), 'decay_type': 'linear'}.get(name)
   value = digits(timescale=9)[name] if value is None else value
   value = 2.0 if name.endswith('_epochs') else value
@@ -184,7 +184,7 @@ def test_settings_that_all_stages_set_are_refused(name):
     ({'pp': {'pad': 1}}, ('pp.pad_mode', 'base_lr', 'weight_decay_on'), ''),
   ],
 )
-def test_what_another_setting_replaces_is_refused(settings, given, reason):
+def test_refuse_names_the_setting_in_the_way(settings, given, reason):
   config = digits(**settings)
   if not reason:
     unused.refuse(config, given)
@@ -193,7 +193,7 @@ def test_what_another_setting_replaces_is_refused(settings, given, reason):
     unused.refuse(config, given)
 
 
-def test_rules_are_of_settings_that_there_are(captions):
+def test_rules_name_existing_settings(captions):
   config = tiny_lit(captions)
   for names, *_ in unused._RULES:
     for name in names:

@@ -33,7 +33,7 @@ def gpu(monkeypatch):
   )
 
 
-def test_only_gpus_have_a_choice():
+def test_choose_measures_on_gpus_only():
   assert attention_choice.choose('auto', **HOW) == 'xla'
   with pytest.raises(errors.UserError, match=r'needs a GPU \(here: cpu\)'):
     attention_choice.choose('cudnn', **HOW)
@@ -43,7 +43,7 @@ def test_only_gpus_have_a_choice():
 @pytest.mark.parametrize(
   'name, value', [('dtype', 'float32'), ('heads_are_split', True)]
 )
-def test_what_cudnn_cannot_do(name, value):
+def test_choose_refuses_cudnn_where_it_cannot_run(name, value):
   how = HOW | {name: value}
   assert attention_choice.choose('auto', **how) == 'xla'
   with pytest.raises(errors.UserError, match="config.attention is 'cudnn'"):
@@ -52,7 +52,7 @@ def test_what_cudnn_cannot_do(name, value):
 
 @pytest.mark.usefixtures('gpu')
 @pytest.mark.parametrize('faster', ['xla', 'cudnn'])
-def test_the_faster_one_is_chosen(monkeypatch, faster):
+def test_choose_returns_the_fastest(monkeypatch, faster):
   monkeypatch.setattr(
     attention_choice, '_seconds', lambda name, *_: 1.0 + (name != faster)
   )
@@ -60,14 +60,14 @@ def test_the_faster_one_is_chosen(monkeypatch, faster):
 
 
 @pytest.mark.usefixtures('gpu')
-def test_one_that_fails_is_left_out():
+def test_choose_skips_an_implementation_that_fails():
   """There is no cuDNN here: the other one is measured, really."""
   assert attention_choice.choose('auto', **HOW) == 'xla'
   assert attention_choice._seconds('cudnn', (2, 5, 16), 2) == float('inf')
   assert 0 < attention_choice._seconds('xla', (2, 5, 16), 2) < float('inf')
 
 
-def test_dropout_and_sown_weights_do_without_cudnn():
+def test_attention_is_plain_with_dropout_or_sown_weights():
   layer = layers.MultiHeadDotProductAttention(
     2, dropout_rate=0.5, implementation='cudnn', dtype='bfloat16'
   )
@@ -88,9 +88,7 @@ def test_dropout_and_sown_weights_do_without_cudnn():
 
 
 @pytest.mark.usefixtures('gpu')
-def test_a_run_keeps_the_attention_it_began_with(
-  image_folder, tmp_path, monkeypatch
-):
+def test_resumed_run_keeps_its_attention(image_folder, tmp_path, monkeypatch):
   """Another measurement, at resume, would change the bits of what follows."""
   faster = 'cudnn'
   monkeypatch.setattr(
@@ -116,6 +114,6 @@ def test_a_run_keeps_the_attention_it_began_with(
   assert fill(resumed=True).attention == 'xla'
 
 
-def test_a_run_that_moves_to_other_devices_says_that_attention_changes(caplog):
+def test_choose_warns_if_a_resumed_run_loses_cudnn(caplog):
   assert attention_choice.choose('auto', **HOW, before='cudnn') == 'xla'
   assert "used attention 'cudnn' so far" in caplog.text

@@ -52,7 +52,7 @@ def test_scanned_blocks_equal_unrolled_ones(name, remat):
   )
 
 
-def test_scanned_models_start_with_the_same_numbers():
+def test_init_params_are_equal_with_scanned_blocks():
   plain, _, images = golden('vit_token')
   scanned, *_ = golden('vit_token', scan_layers=True)
   got = models.init_params(scanned, images.shape[1:], seed=3)
@@ -65,7 +65,7 @@ def test_scanned_models_start_with_the_same_numbers():
   )
 
 
-def test_stacking_and_back():
+def test_unstack_undoes_stack():
   _, params, _ = golden('vit_token')
   stacked = blocks.stack(params)
   assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(stacked))
@@ -89,7 +89,7 @@ def test_scanned_models_sow_the_weights_of_all_blocks():
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
-def test_what_remat_computes_again(dtype):
+def test_remat_policies_recompute(dtype):
   """A block has 8 products: 4 around attention, 2 in it and 2 in the MLP."""
 
   def count(remat):
@@ -128,7 +128,7 @@ def test_stochastic_depth_grows_linearly_and_is_off_in_eval_mode():
 
 
 @pytest.mark.parametrize('scan', [False, True])
-def test_dropped_branches_leave_some_images_as_they_are(scan):
+def test_drop_branch_leaves_some_images_unchanged(scan):
   def last(x, rate):
     _, params, _ = golden('vit_token')
     encoder = models.Encoder(

@@ -58,7 +58,7 @@ def test_released_config_names_shapes_and_counts(name):
   assert count == released['num_params']
 
 
-def test_every_released_model_is_there():
+def test_model_configs_has_every_released_model():
   ours = {'ViT-Mini_4'}
   assert set(RELEASED) | ours == set(model_configs.MODEL_CONFIGS)
   names = [model_configs.short_name(name) for name in RELEASED]
@@ -68,7 +68,7 @@ def test_every_released_model_is_there():
     assert getter().model_name == name
 
 
-def test_augreg_names_are_those_of_the_files():
+def test_augreg_configs_keys_are_file_names():
   assert model_configs.AUGREG_CONFIGS['R26_S_32'].model_name == 'R26+ViT-S_32'
   for name in ('L_32', 'H_14', 'R50_B_16', 'Mixer-B_16', 'testing'):
     assert name not in model_configs.AUGREG_CONFIGS
@@ -85,7 +85,7 @@ def test_lit_equals_official_embeddings(name):
   np.testing.assert_allclose(out['t'], io['t'], rtol=1e-6)
 
 
-def test_lit_towers_can_be_used_alone():
+def test_lit_towers_run_alone():
   model, params, io = lit_case('lit_bert')
   zimg, ztxt, _ = model.apply({'params': params}, images=io['images'])
   assert ztxt is None
@@ -116,7 +116,7 @@ def test_image_tower_is_locked_and_text_tower_has_dropout():
   assert np.abs(ztxt - io['ztxt']).max() > 0.01
 
 
-def test_standardised_kernels_have_mean_0_and_deviation_1():
+def test_weight_standardize_gives_mean_0_and_deviation_1():
   kernel = np.random.RandomState(0).normal(2, 3, (3, 3, 4, 5))
   result = np.asarray(resnet.weight_standardize(jnp.asarray(kernel)))
   np.testing.assert_allclose(result.mean((0, 1, 2)), 0, atol=1e-6)
@@ -149,7 +149,7 @@ def test_mixer_trains_with_stochastic_depth_and_remat():
   assert np.abs(outputs(changed, True) - io['outputs']).max() > 0.01
 
 
-def test_class_token_can_be_left_out_of_the_mean():
+def test_token_gap_leaves_out_class_token():
   config = CASES['vit_token']['config']
   params = checkpoint.load(GOLDEN / 'vit_token.npz')
   images = golden_arrays('vit_token.io.npz')['inputs']

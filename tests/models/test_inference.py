@@ -25,7 +25,7 @@ def golden(name):
 
 
 @pytest.mark.parametrize('name', ['vit_token', 'mixer', 'hybrid_r_stem'])
-def test_casting_weights_once_changes_no_bit(name):
+def test_cast_weights_changes_no_bit(name):
   model, params, images = golden(name)
   cast = inference.cast_weights(params, 'bfloat16')
   dtypes = {str(x.dtype) for x in jax.tree.leaves(cast)}
@@ -35,7 +35,7 @@ def test_casting_weights_once_changes_no_bit(name):
   assert inference.cast_weights(params, 'float32') is params
 
 
-def test_text_towers_are_not_rounded():
+def test_cast_weights_skips_text_towers():
   kernel = {'kernel': np.ones((2, 2), np.float32)}
   block = {'encoderblock_0': {'MlpBlock_0': {'Dense_0': kernel}}}
   params = {
@@ -50,7 +50,7 @@ def test_text_towers_are_not_rounded():
 
 
 @pytest.mark.parametrize('size, chunk', [(16, 4), (4, 4), (13, 13), (3, 3)])
-def test_chunks_give_the_outputs_of_the_batch(size, chunk):
+def test_apply_in_chunks_equals_whole_batch(size, chunk):
   model, params, images = golden('vit_token')
   images = jnp.asarray(np.resize(images, (size, *images.shape[1:])))
   assert inference._chunk_size(size) == chunk

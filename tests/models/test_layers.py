@@ -94,7 +94,7 @@ def test_activations_are_float32_on_a_cpu_only(monkeypatch):
 
 
 @pytest.mark.parametrize('epsilon', [1e-6, 0.1])
-def test_layer_norm_and_its_gradient_are_those_of_flax(epsilon):
+def test_layer_norm_and_its_gradient_equal_flax(epsilon):
   x, weights = 3 + normal(0, (2, 5, 8)), normal(1, (2, 5, 8))
   variables = {'params': {'scale': normal(2, (8,)), 'bias': normal(3, (8,))}}
 
@@ -122,7 +122,7 @@ def attention(dropout_rate):
   return ours, flax
 
 
-def test_attention_starts_as_that_of_flax():
+def test_attention_init_equals_flax():
   x = normal(0, (2, 5, 8))
   ours, flax = attention(0.0)
   jax.tree.map(
@@ -133,7 +133,7 @@ def test_attention_starts_as_that_of_flax():
 
 
 @pytest.mark.parametrize('deterministic', [True, False])
-def test_attention_its_dropout_and_its_weights_are_those_of_flax(deterministic):
+def test_attention_dropout_and_weights_equal_flax(deterministic):
   x = normal(0, (2, 5, 8))
   ours, flax = attention(0.5)
   params = flax.init(jax.random.key(0), x, x, deterministic=True)['params']

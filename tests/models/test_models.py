@@ -56,7 +56,7 @@ def test_equals_official_outputs_in_train_mode(remat):
   assert np.abs(io['outputs_train'] - io['outputs']).max() > 0.01
 
 
-def test_models_by_short_name():
+def test_get_model_takes_short_names():
   assert model_configs.get_model_config('b16').model_name == 'ViT-B_16'
   config = model_configs.get_b16_gap_norep_config()
   assert config == model_configs.get_model_config('b16_gap_norep')
@@ -187,7 +187,7 @@ def test_head_bias_init():
   np.testing.assert_array_equal(params['head']['bias'], [-2.0] * 3)
 
 
-def test_errors():
+def test_models_refuse_wrong_classifiers_and_small_images():
   model = models.get_model('testing', num_classes=3, classifier='mean')
   with pytest.raises(ValueError, match="'mean', must be one of .*'gap'"):
     models.init_params(model, (16, 16, 3))
@@ -199,13 +199,13 @@ def test_errors():
 @pytest.mark.parametrize(
   'name, gflop', [('ViT-B_16', 35.1), ('ViT-S_16', 9.2), ('ViT-L_16', 123.1)]
 )
-def test_flops_are_those_published(name, gflop):
+def test_forward_flops_equal_published(name, gflop):
   model = models.get_model(name, num_classes=1000)
   got = flops.forward_flops(model, (224, 224, 3)) / 1e9
   assert got == pytest.approx(gflop, rel=0.01)
 
 
-def test_flops_equal_those_the_compiler_counts():
+def test_forward_flops_are_close_to_the_compiler():
   model, params, io = load_case('vit_token')
   compiled = (
     jax.jit(lambda p, x: model.apply({'params': p}, x, train=False))

@@ -18,7 +18,7 @@ from vit_jax.training import freeze
 from vit_jax.weights import record as weights_lib
 
 
-def test_sines_and_cosines_of_both_coordinates():
+def test_sincos2d_has_sines_and_cosines_of_both_coordinates():
   got = positions.sincos2d((3, 5), 16)
   assert got.shape == (15, 16)
   for row in range(3):
@@ -34,7 +34,7 @@ def test_sines_and_cosines_of_both_coordinates():
     positions.sincos2d((3, 5), 18)
 
 
-def test_they_are_set_and_not_trained(image_folder):
+def test_sincos2d_positions_are_set_and_not_trained(image_folder):
   config = tiny.get_config(str(image_folder))
   config.posemb = 'sincos2d'
   task = classification.make_task(
@@ -52,7 +52,7 @@ def test_they_are_set_and_not_trained(image_folder):
   assert 'posembed_input' not in trained['Transformer']
 
 
-def test_fixed_positions_of_a_file_are_recognised():
+def test_are_sincos2d_recognises_fixed_positions():
   fixed = positions.sincos2d((3, 5), 16)
   assert positions.are_sincos2d(fixed)
   assert positions.are_sincos2d(fixed.astype(np.float16).astype(np.float32))
@@ -60,7 +60,7 @@ def test_fixed_positions_of_a_file_are_recognised():
   assert not positions.are_sincos2d(fixed[:14])
 
 
-def test_fine_tuning_sets_fixed_positions_anew_but_keeps_no_learned_ones(
+def test_fine_tuning_resets_fixed_positions_and_refuses_learned_ones(
   image_folder,
 ):
   config = tiny.get_config(str(image_folder)).unlock()
@@ -74,6 +74,7 @@ def test_fine_tuning_sets_fixed_positions_anew_but_keeps_no_learned_ones(
     model=arguments.of_saved_model(resolved.with_defaults(config)),
     class_names=['a', 'b', 'c'],
     preprocessing=preprocessing.Preprocessing((16, 24), 3),
+    source='weights.npz',
   )
   config.pretrained = 'weights.npz'
   config.pp.crop = (32, 24)

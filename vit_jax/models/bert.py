@@ -4,7 +4,7 @@ The modules are nested like those of flaxformer, because the released LiT weight
 have their names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 import functools
 from typing import Any
 
@@ -15,23 +15,22 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 Tokens = Float[Array, 'B L D']
 Mask = Bool[Array, 'B 1 L L']
 
-SIZES = {  # Sec. 3; LiT uses 'base' and 'large'.
-  'base': {
-    'hidden_size': 768,
-    'intermediate_dim': 3072,
-    'num_hidden_layers': 12,
-    'num_attention_heads': 12,
-  },
-  'large': {
-    'hidden_size': 1024,
-    'intermediate_dim': 4096,
-    'num_hidden_layers': 24,
-    'num_attention_heads': 16,
-  },
+_FIELDS = (
+  'hidden_size',
+  'intermediate_dim',
+  'num_hidden_layers',
+  'num_attention_heads',
+)
+SIZES = {  # Sec. 3
+  'base': dict(zip(_FIELDS, (768, 3072, 12, 12), strict=True)),
+  'large': dict(zip(_FIELDS, (1024, 4096, 24, 16), strict=True)),
 }
+
+_NUM_SEGMENTS = 2
 
 _KERNEL_INIT = nn.initializers.truncated_normal(stddev=0.02)
 _Dense = functools.partial(nn.Dense, kernel_init=_KERNEL_INIT)
+_LayerNorm = functools.partial(nn.LayerNorm, epsilon=1e-12, name='layer_norm')
 
 
 class Embedder(nn.Module):
@@ -40,7 +39,6 @@ class Embedder(nn.Module):
   hidden_size: int
   vocab_size: int
   max_length: int
-  num_segments: int
 
   @nn.compact
   def __call__(self, token_ids: Int[Array, 'B L']) -> Tokens:
@@ -55,7 +53,7 @@ class Embedder(nn.Module):
     places = jnp.arange(token_ids.shape[1])
     positions = embed('position', self.max_length, places)
     # A text is one segment.
-    segment = embed('segment', self.num_segments, jnp.zeros((), jnp.int32))
+    segment = embed('segment', _NUM_SEGMENTS, jnp.zeros((), jnp.int32))
     return tokens + positions + segment
 
 
@@ -77,17 +75,16 @@ class SelfAttention(nn.Module):
 
 
 class _Residual(nn.Module):
-  """What ends both halves of a layer: Dense, dropout, residual, LayerNorm."""
+  """The end of both halves of a layer: Dense, dropout, residual, LayerNorm."""
 
   dropout_rate: float
-  layer_norm_epsilon: float
 
   def add(
     self, x: Tokens, y: Float[Array, 'B L F'], deterministic: bool
   ) -> Tokens:
     y = _Dense(x.shape[-1], name='dense_layer')(y)
     y = nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
-    return nn.LayerNorm(self.layer_norm_epsilon, name='layer_norm')(x + y)
+    return _LayerNorm()(x + y)
 
 
 class AttentionBlock(_Residual):
@@ -128,14 +125,13 @@ class EncoderLayer(nn.Module):
   num_heads: int
   intermediate_dim: int
   dropout_rate: float
-  layer_norm_epsilon: float
 
   @nn.compact
   def __call__(self, x: Tokens, mask: Mask, *, deterministic: bool) -> Tokens:
-    common = (self.dropout_rate, self.layer_norm_epsilon)
-    attention = AttentionBlock(*common, self.num_heads, name='attention_block')
+    rate = self.dropout_rate
+    attention = AttentionBlock(rate, self.num_heads, name='attention_block')
     x = attention(x, mask, deterministic=deterministic)
-    mlp = MlpBlock(*common, self.intermediate_dim, name='mlp_block')
+    mlp = MlpBlock(rate, self.intermediate_dim, name='mlp_block')
     return mlp(x, deterministic=deterministic)
 
 
@@ -143,12 +139,12 @@ class LayerSequence(nn.Module):
   """The layers, one after the other."""
 
   num_layers: int
-  layer: Mapping[str, Any]
+  make_layer: Callable[..., EncoderLayer]
 
   @nn.compact
   def __call__(self, x: Tokens, mask: Mask, *, deterministic: bool) -> Tokens:
     for i in range(self.num_layers):
-      layer = EncoderLayer(name=f'layers_{i}', **self.layer)
+      layer = self.make_layer(name=f'layers_{i}')
       x = layer(x, mask, deterministic=deterministic)
     return x
 
@@ -157,12 +153,14 @@ class EncoderBlock(nn.Module):
   """A name between the encoder and its layers."""
 
   num_layers: int
-  layer: Mapping[str, Any]
+  make_layer: Callable[..., EncoderLayer]
 
   @nn.compact
-  def __call__(self, x: Tokens, mask: Mask, *, deterministic: bool) -> Tokens:
-    layers = LayerSequence(self.num_layers, self.layer, name='layer_sequence')
-    return layers(x, mask, deterministic=deterministic)
+  def __call__(self, *args: Any, **kwargs: Any) -> Tokens:
+    layers = LayerSequence(
+      self.num_layers, self.make_layer, name='layer_sequence'
+    )
+    return layers(*args, **kwargs)
 
 
 class BertEncoder(nn.Module):
@@ -177,9 +175,7 @@ class BertEncoder(nn.Module):
   num_attention_heads: int
   vocab_size: int = 30_522
   max_length: int = 512
-  num_segments: int = 2
   dropout_rate: float = 0.1
-  layer_norm_epsilon: float = 1e-12
 
   @nn.compact
   def __call__(
@@ -187,22 +183,19 @@ class BertEncoder(nn.Module):
   ) -> Tokens:
     token_ids = jnp.asarray(token_ids)
     embedder = Embedder(
-      self.hidden_size,
-      self.vocab_size,
-      self.max_length,
-      self.num_segments,
-      name='embedder',
+      self.hidden_size, self.vocab_size, self.max_length, name='embedder'
     )
-    norm = nn.LayerNorm(self.layer_norm_epsilon, name='layer_norm')
-    x = norm(embedder(token_ids))
+    x = _LayerNorm()(embedder(token_ids))
     x = nn.Dropout(self.dropout_rate)(x, deterministic=not train)
     is_text = token_ids != 0
     mask = nn.make_attention_mask(is_text, is_text, dtype=bool)
-    layer = {
-      'num_heads': self.num_attention_heads,
-      'intermediate_dim': self.intermediate_dim,
-      'dropout_rate': self.dropout_rate,
-      'layer_norm_epsilon': self.layer_norm_epsilon,
-    }
-    encoder = EncoderBlock(self.num_hidden_layers, layer, name='encoder_block')
+    make_layer = functools.partial(
+      EncoderLayer,
+      self.num_attention_heads,
+      self.intermediate_dim,
+      self.dropout_rate,
+    )
+    encoder = EncoderBlock(
+      self.num_hidden_layers, make_layer, name='encoder_block'
+    )
     return encoder(x, mask, deterministic=not train)
