@@ -73,15 +73,17 @@ def test_get_model_takes_short_names():
   ],
 )
 def test_any_size_patch_and_channel_count(size, patch, channels, tokens):
-  model = models.VisionTransformer(
-    num_classes=4, **CASES['vit_token']['config'] | {'patches': {'size': patch}}
-  )
-  params = models.init_params(model, (*size, channels))
+  config = CASES['vit_token']['config'] | {'patches': {'size': patch}}
+  model = models.from_config(config, num_classes=4)
+  params = models.abstract_params(model, (*size, channels))
   posemb = params['Transformer']['posembed_input']['pos_embedding']
   assert posemb.shape == (1, tokens, 32)
   assert params['embedding']['kernel'].shape == (*patch, channels, 32)
   images = np.zeros((2, *size, channels), np.float32)
-  assert model.apply({'params': params}, images, train=False).shape == (2, 4)
+  outputs = jax.eval_shape(
+    lambda params: model.apply({'params': params}, images, train=False), params
+  )
+  assert outputs.shape == (2, 4)
 
 
 def test_pixels_outside_whole_patches_are_not_read():
