@@ -48,7 +48,7 @@ from vit_jax.weights import array_files
     'metrics.jsonl, config.json of a run',
   ],
 )
-def test_damaged_files(name, tmp_path):
+def test_damaged_files_raise_user_errors(name, tmp_path):
   targets = fuzz.targets(tmp_path)
   data, read = targets[name]
   suffix = name.removeprefix('image ') if name.startswith('image') else '.npz'
@@ -60,7 +60,7 @@ def test_damaged_files(name, tmp_path):
     except errors.UserError:
       continue
   assert set(targets) == set(
-    test_damaged_files.pytestmark[0].args[1]
+    test_damaged_files_raise_user_errors.pytestmark[0].args[1]
   )  # None is left out.
 
 
@@ -104,7 +104,7 @@ def jpeg(width, height):
   ('data', 'side'),
   [(png, 100_000), (bmp, 40_000), (bmp, -40_000), (jpeg, 65_000)],
 )
-def test_images_that_claim_to_be_huge(data, side, exif):
+def test_images_that_claim_to_be_huge_are_refused(data, side, exif):
   before = memory()
   with pytest.raises(ValueError, match='pixels, more than the'):
     transforms.decode(data(abs(side), side), exif=exif)
@@ -119,7 +119,7 @@ def test_images_of_other_formats_are_not_opened():
       transforms.decode(data)
 
 
-def test_a_zip_bomb(tmp_path):
+def test_a_zip_bomb_is_refused(tmp_path):
   path = tmp_path / 'bomb.npz'
   header = b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, "
   with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED, compresslevel=1) as z:
@@ -135,7 +135,7 @@ def test_a_zip_bomb(tmp_path):
   assert memory() - before < 50
 
 
-def test_arrays_that_claim_to_be_huge(tmp_path):
+def test_arrays_that_claim_to_be_huge_are_refused(tmp_path):
   path = tmp_path / 'x.npz'
   with zipfile.ZipFile(path, 'w') as z, z.open('a.npy', 'w') as f:
     shape = {'descr': '<f4', 'fortran_order': False, 'shape': (1 << 42,)}
@@ -156,7 +156,7 @@ def test_arrays_that_claim_to_be_huge(tmp_path):
     checkpoint.read(path)
 
 
-def test_json_that_is_too_deep(tmp_path):
+def test_deeply_nested_json_is_refused(tmp_path):
   path = tmp_path / 'config.json'
   path.write_text('{"a":' + '[' * 100_000)
   with pytest.raises(errors.UserError, match='is damaged'):
@@ -214,7 +214,7 @@ def test_shards_cannot_be_elsewhere(tmp_path):
     array_files.read_safetensors(tmp_path)
 
 
-def test_a_download_that_is_too_long(monkeypatch):
+def test_a_download_that_is_too_long_is_refused(monkeypatch):
   class Response:
     def __enter__(self):
       return self
@@ -240,7 +240,7 @@ def test_a_download_that_is_too_long(monkeypatch):
     "--config.freeze=('[',)",
   ],
 )
-def test_overrides_of_every_kind(override, image_folder, tmp_path):
+def test_hostile_overrides_give_one_line(override, image_folder, tmp_path):
   result = call_command(
     'train',
     f'--config=tests/run_files/tiny.py:{image_folder}',

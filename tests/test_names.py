@@ -73,7 +73,7 @@ class Text(html.parser.HTMLParser):
     self.text.append(data)
 
 
-def test_a_run_and_its_report_have_the_names(workdir):
+def test_run_and_report_keep_class_names(workdir):
   assert checkpoint.read(workdir).class_names == CLASSES
   assert checkpoint.read(workdir / 'artifact').class_names == CLASSES
   config = json.loads((workdir / 'config.json').read_text())
@@ -84,7 +84,7 @@ def test_a_run_and_its_report_have_the_names(workdir):
   assert (workdir / 'report.html').read_text() == page
 
 
-def test_evaluation_has_the_names(workdir):
+def test_evaluation_keeps_class_names(workdir):
   predictor = vit_jax.load(workdir)
   source = sources.get_source(str(workdir.parent / 'images'), 'test')
   rows = predictor.probabilities(source)
@@ -94,7 +94,7 @@ def test_evaluation_has_the_names(workdir):
 
 
 @pytest.mark.parametrize('how', ['--csv', '--json'])
-def test_predictions_have_the_names(how, workdir):
+def test_predictions_keep_names(how, workdir):
   names = files_of(workdir)
   result = call_command(
     'predict',
@@ -113,7 +113,7 @@ def test_predictions_have_the_names(how, workdir):
   assert sorted(found) == sorted((n, c) for n in names for c in CLASSES)
 
 
-def test_a_table_has_a_line_a_class(workdir, capsys):
+def test_tables_have_one_line_for_each_class(workdir, capsys):
   names = files_of(workdir)
   rows = vit_jax.load(workdir).predict_names(names, top_k=5)
   output_lib.show(rows, names, as_json=False, as_csv=False)
@@ -133,7 +133,7 @@ def test_pictures_are_drawn(workdir, tmp_path):
   assert contact_sheet.draw(images, captions).min() == 0
 
 
-def test_features_have_the_names(workdir, tmp_path):
+def test_features_keep_file_names(workdir, tmp_path):
   names = files_of(workdir)
   output = tmp_path / '$x_$ % "א🐱.npz'
   rows = [(name, np.zeros(3)) for name in names]
@@ -142,7 +142,7 @@ def test_features_have_the_names(workdir, tmp_path):
 
 
 @pytest.mark.parametrize('to', ['huggingface', 'timm'])
-def test_converted_weights_have_the_names(to, workdir, tmp_path):
+def test_converted_weights_keep_class_names(to, workdir, tmp_path):
   out = tmp_path / '$out_$'
   formats.convert(checkpoint.read(workdir / 'artifact'), str(out), to)
   assert checkpoint.read(out).class_names == CLASSES
@@ -166,7 +166,7 @@ def test_figures_show_a_name_as_it_is(name, tmp_path):
   assert {want, 'other', '$x_'} <= set(drawn)
 
 
-def test_a_file_whose_name_is_not_text(workdir, tmp_path):
+def test_file_names_need_not_be_text(workdir, tmp_path):
   pq = pytest.importorskip('pyarrow.parquet')
   image = os.fsencode(files_of(workdir)[0])
   name = os.fsdecode(os.fsencode(tmp_path) + b'/caf\xe9.png')

@@ -21,7 +21,7 @@ RUN_FILES = {
 }
 
 
-def test_words_and_required_flags(monkeypatch):
+def test_words_are_refused_and_required_flags_named(monkeypatch):
   with pytest.raises(errors.UserError, match="'extra' is not a flag"):
     cli.refuse_words(['main.py', 'extra'])
   values = flags.FlagValues()
@@ -35,7 +35,7 @@ def test_words_and_required_flags(monkeypatch):
   assert '\n' not in error.value.code
 
 
-def test_a_reader_that_has_had_enough():
+def test_a_closed_pipe_ends_without_a_message():
   process = start_command(
     'bash',
     '-c',
@@ -68,7 +68,7 @@ def test_a_reader_that_has_had_enough():
     ),
   ],
 )
-def test_a_wrong_run_file(value, message, tmp_path, monkeypatch):
+def test_a_wrong_run_file_gives_one_line(value, message, tmp_path, monkeypatch):
   for name, text in RUN_FILES.items():
     (tmp_path / name).write_text(text)
   folder = REPOSITORY if value.startswith('configs') else tmp_path

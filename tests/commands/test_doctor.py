@@ -18,7 +18,7 @@ def statuses(findings):
   return {finding.what: finding.status for finding in findings}
 
 
-def test_all_is_well(image_folder):
+def test_doctor_finds_nothing_wrong(image_folder):
   result = call_command('doctor', f'--dataset={image_folder}')
   assert result.returncode == 0, result.stdout + result.stderr
   assert result.stdout.endswith('Ready.\n')
@@ -28,7 +28,7 @@ def test_all_is_well(image_folder):
   assert 'two steps, losses 2.303, ' in result.stdout
 
 
-def test_what_is_missing_fails_and_the_rest_goes_on(capsys):
+def test_failed_checks_do_not_stop_the_others(capsys):
   checks = [
     functools.partial(readiness.check_weights, 'ViT-B_61'),
     functools.partial(readiness.check_dataset, '/nowhere'),
@@ -90,7 +90,7 @@ def test_a_folder_is_opened_as_training_does(
   assert text in out.splitlines()[0]
 
 
-def test_versions_that_are_not_tested(monkeypatch):
+def test_untested_versions_are_warned_of(monkeypatch):
   assert statuses(readiness.check_versions())['packages'] == readiness.OK
   known = environment.version
   versions = {'jax': '0.4.1', 'optax': None}
@@ -103,7 +103,7 @@ def test_versions_that_are_not_tested(monkeypatch):
   assert 'optax missing' in packages.text
 
 
-def test_a_package_that_is_not_installed(monkeypatch):
+def test_a_package_that_is_not_installed_is_warned_of(monkeypatch):
   def missing(name):
     raise importlib.metadata.PackageNotFoundError(name)
 
@@ -121,7 +121,7 @@ def test_tested_versions_are_those_of_setup():
   assert {'jax', 'flax', 'grain', 'simplejpeg'} <= set(tested)
 
 
-def test_accelerators_that_are_not_used(monkeypatch):
+def test_unused_accelerators_are_warned_of(monkeypatch):
   monkeypatch.setattr(
     readiness.os.path, 'exists', lambda path: path == '/dev/nvidiactl'
   )
@@ -131,7 +131,7 @@ def test_accelerators_that_are_not_used(monkeypatch):
   assert 'vit_jax[cuda]' in finding.advice
 
 
-def test_a_fault_of_ours_is_named(capsys):
+def test_unexpected_errors_are_named(capsys):
   def check_something():
     raise ZeroDivisionError('by zero')
 
@@ -145,7 +145,7 @@ def test_a_fault_of_ours_is_named(capsys):
 
 
 @pytest.mark.parametrize('free', [1, 100])
-def test_little_room(monkeypatch, free):
+def test_little_disk_space_is_warned_of(monkeypatch, free):
   monkeypatch.setattr(
     readiness.shutil,
     'disk_usage',

@@ -30,7 +30,7 @@ def test_training_images_are_distorted_after_the_crop():
 
 @pytest.mark.parametrize('pad_mode', ['zeros', 'reflect'])
 @pytest.mark.parametrize('where', ['host', 'device'])
-def test_padded_crops(where, pad_mode):
+def test_padded_crops_are_windows_of_the_padded_image(where, pad_mode):
   y, x = np.mgrid[:16, :16]
   image = (50 + 10 * y + x).astype(np.uint8)[..., None]  # Tells its position.
   how = {'size': (16, 16), 'pad': 4, 'pad_mode': pad_mode, 'flip': False}
@@ -57,7 +57,7 @@ def test_padded_crops(where, pad_mode):
   assert len(seen) > 70  # Of 81.
 
 
-def test_ratio_of_area_crops():
+def test_area_crops_have_the_aspect_ratio():
   size, how = (64, 64), {'area': (0.2, 0.5), 'ratio': (1.5, 2.0), 'flip': False}
   y, x = np.mgrid[:64, :64]
   image = np.stack([x, y, y], axis=-1).astype(np.uint8)
@@ -83,7 +83,7 @@ def test_ratio_of_area_crops():
   'shape, resize, resized',
   [((40, 60), 32, (32, 48)), ((60, 40), 32, (48, 32)), ((40, 60), (30, 26), 0)],
 )
-def test_evaluation_takes_the_middle(shape, resize, resized):
+def test_resize_test_crops_the_centre(shape, resize, resized):
   image = picture(0, *shape)
   height, width = resized or resize
   whole = transforms.resize(image, (height, width))
@@ -110,7 +110,7 @@ def brightness_factors(num, amount, seed):
   return jitter(dark, (amount, 0, 0, 0), seed)[:, :1, :1, :1] / 10
 
 
-def test_brightness():
+def test_brightness_multiplies_and_clips():
   images = np.full((100, 2, 2, 3), 100.0)
   images[:, 0, 0] = 230
   factors = brightness_factors(100, 0.4, 0)
@@ -139,7 +139,7 @@ def test_contrast_and_saturation(amounts):
   assert 1.3 < factors.max() <= 1.5
 
 
-def test_hue():
+def test_hue_keeps_saturation_and_value():
   images = np.stack([picture(i, 4, 4) for i in range(20)])
   images[0] = 77  # Grey has none.
   got = jitter(images, (0, 0, 0, 0.1)) / 255
@@ -188,7 +188,7 @@ def test_grey_images_have_no_hue():
   assert np.any(jitter(images, (0.4, 0, 0.4, 0.1)) != images)
 
 
-def test_photographs_and_small_images_are_changed_alike():
+def test_device_changes_do_not_depend_on_where_images_are_cropped():
   images = np.stack([picture(i, 16, 16) for i in range(8)])
   how = {
     'size': (16, 16),

@@ -111,7 +111,7 @@ def names(source):
   return [source[i]['name'].rpartition('/')[2] for i in range(len(source))]
 
 
-def test_both_formats_say_the_same(tmp_path):
+def test_tsv_and_jsonl_give_the_same_captions(tmp_path):
   (tmp_path / 'a').mkdir()
   (tmp_path / 'b').mkdir()
   rows = [(f'{i}.jpg', [f'one {i}', 'two, "quoted"']) for i in range(10)]
@@ -191,7 +191,7 @@ def test_a_bad_line_is_named(tmp_path, suffix, line, message):
     captions_lib.open_captions(tmp_path, 'train')
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_captions_are_named(tmp_path):
   def refused(message, split='train', root=tmp_path):
     with pytest.raises(errors.UserError, match=message):
       captions_lib.open_captions(root, split)

@@ -62,7 +62,7 @@ def test_images_in_no_class_folder_are_counted(image_folder, caplog):
   assert 'train: 2 images are in no class folder and are left' in caplog.text
 
 
-def test_folders_without_splits_are_told_the_layout(tmp_path):
+def test_missing_splits_show_the_layout(tmp_path):
   for name in ('cat', 'dog'):
     add_images(tmp_path / name, 'a.png', 'b.png')
   assert message(tmp_path) == (
@@ -85,7 +85,7 @@ def test_folders_without_splits_are_told_the_layout(tmp_path):
   [((), 'has no images. It'), (('a.tif',), 'has no images, but 1 .tif. It'),
    (('a.png',), 'has 1 images, but no splits. It')],
 )  # fmt: skip
-def test_folders_without_classes_are_told_what_they_have(tmp_path, names, want):
+def test_missing_classes_show_what_is_there(tmp_path, names, want):
   add_images(tmp_path, *names)
   assert want in message(tmp_path)
 

@@ -32,9 +32,7 @@ def transparent():
 
 @pytest.mark.parametrize('channels', [1, 3])
 @pytest.mark.parametrize('mode', ['1', 'L', 'LA', 'P', 'RGB', 'RGBA', 'I;16'])
-def test_pictures_of_the_modes_of_png_are_as_their_files(
-  mode, channels, tmp_path
-):
+def test_pictures_in_png_modes_equal_their_files(mode, channels, tmp_path):
   image = transparent()
   image = Image.fromarray(WIDE) if mode == 'I;16' else image.convert(mode)
   assert image.mode == mode
@@ -44,7 +42,7 @@ def test_pictures_of_the_modes_of_png_are_as_their_files(
   )
 
 
-def test_a_palette_with_transparency_is_as_its_file(tmp_path):
+def test_a_palette_with_transparency_equals_its_file(tmp_path):
   image = Image.fromarray(picture()).quantize(16)
   image.info['transparency'] = 3
   path = as_file(image, tmp_path / 'x.png')
@@ -61,9 +59,7 @@ def test_a_picture_of_16_bits_keeps_its_range(mode):
 
 
 @pytest.mark.parametrize('mode', ['CMYK', 'YCbCr'])
-def test_pictures_of_the_modes_of_jpeg_are_nearly_as_their_files(
-  mode, tmp_path
-):
+def test_pictures_in_jpeg_modes_nearly_equal_their_files(mode, tmp_path):
   image = Image.fromarray(cv2.blur(picture(), (9, 9))).convert(mode)
   path = str(tmp_path / 'x.jpg')
   image.save(path, quality=100, subsampling=0)
@@ -76,9 +72,7 @@ def test_pictures_of_the_modes_of_jpeg_are_nearly_as_their_files(
   [('La', 'L', 2), ('RGBa', 'RGB', 2), ('PA', 'P', 0), ('RGBX', 'RGB', 0),
    ('HSV', 'RGB', 8)],
 )  # fmt: skip
-def test_pictures_of_other_modes_are_as_those_they_are_made_of(
-  mode, same_as, most
-):
+def test_converted_pictures_equal_their_originals(mode, same_as, most):
   image = Image.fromarray(picture())
   if mode in ('La', 'RGBa'):  # Almost opaque: dividing by it is exact enough.
     image.putalpha(250)
@@ -105,7 +99,7 @@ def test_an_empty_picture_is_refused():
 
 
 @pytest.mark.parametrize('exif', [False, True])
-def test_an_opened_file_turns_as_the_file_does(exif, tmp_path):
+def test_exif_turns_opened_files_like_files(exif, tmp_path):
   tag = Image.Exif()
   tag[0x0112] = 6
   path = tmp_path / 'x.jpg'
@@ -170,7 +164,7 @@ def test_files_that_are_not_read_are_counted(tmp_path, caplog):
     inputs.find([str(tmp_path)])
 
 
-def test_a_missing_image_is_said_to_be_missing(tmp_path):
+def test_a_missing_image_gives_advice(tmp_path):
   path = str(tmp_path / 'x.jpg')
   with pytest.raises(errors.UserError) as e:
     decoded(path)

@@ -11,7 +11,7 @@ from vit_jax.data import mixing
 from vit_jax.models import losses
 
 
-def test_random_erasing():
+def test_random_erasing_fills_rectangles_with_noise():
   images = jnp.full((400, 20, 30, 3), 9.0)
   erase = functools.partial(mixing.random_erasing, probability=0.25)
   got = jax.jit(erase)(jax.random.key(0), images)

@@ -86,7 +86,7 @@ def moved(image, source):
     ),
   ],
 )
-def test_geometry(ours, source):
+def test_geometric_operations_move_pixels(ours, source):
   image = picture()
   # Halfway between two pixels either is right.
   wrong = np.any(ours(image) != moved(image, source), axis=-1)
@@ -155,7 +155,7 @@ def test_cutout_is_a_square_about_a_pixel():
 
 @pytest.mark.parametrize('channels', [1, 3])
 @pytest.mark.parametrize('magnitude', [0, 10, 20])
-def test_randaugment(channels, magnitude):
+def test_randaugment_is_deterministic_and_keeps_its_input(channels, magnitude):
   image = picture(channels=channels)
   before = image.copy()
   results = {

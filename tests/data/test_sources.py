@@ -18,7 +18,7 @@ from vit_jax.data import transforms
 from vit_jax.runtime import errors
 
 
-def test_digits():
+def test_digits_have_the_official_split():
   train = sources.get_source('digits', 'train')
   test = sources.get_source('digits', 'test')
   assert (len(train), len(test)) == (1437, 360)
@@ -31,7 +31,7 @@ def test_digits():
   assert test[5]['image'].tobytes() not in images
 
 
-def test_folder(image_folder):
+def test_folder_gives_images_and_labels(image_folder):
   source = sources.get_source(str(image_folder), 'train')
   assert len(source) == 36
   assert source.class_names == ['blue', 'green', 'red']
@@ -81,7 +81,7 @@ def test_formats_cases_and_nesting(image_folder):
   assert all(decoded[i]['image'].shape[-1] == 3 for i in range(41))
 
 
-def test_the_test_set_is_never_taken_for_another(image_folder):
+def test_a_missing_test_split_is_not_replaced_by_training(image_folder):
   for split in ('val', 'train+val'):
     with pytest.raises(errors.UserError, match='cannot be read'):
       sources.get_source(str(image_folder), split)
@@ -102,18 +102,18 @@ def test_validation_folder_stands_in_for_test(image_folder):
     ('train[:0]', 'is empty'),
   ],
 )
-def test_wrong_splits(image_folder, split, message):
+def test_wrong_splits_are_named(image_folder, split, message):
   with pytest.raises(errors.UserError, match=message):
     sources.get_source(str(image_folder), split)
 
 
-def test_an_empty_folder(tmp_path):
+def test_an_empty_folder_is_refused(tmp_path):
   (tmp_path / 'train' / 'cat').mkdir(parents=True)
   with pytest.raises(errors.UserError, match=f'{tmp_path} has no images. It'):
     sources.get_source(str(tmp_path), 'train')
 
 
-def test_a_folder_without_images_is_no_class(image_folder, caplog):
+def test_a_folder_without_images_does_not_become_a_class(image_folder, caplog):
   (image_folder / 'train' / 'zebra').mkdir()
   source = sources.get_source(str(image_folder), 'train')
   assert source.class_names == ['blue', 'green', 'red']
@@ -121,7 +121,7 @@ def test_a_folder_without_images_is_no_class(image_folder, caplog):
 
 
 @pytest.mark.parametrize('name', ['', '/no/such/folder', './data'])
-def test_no_such_folder(name):
+def test_a_missing_folder_is_named(name):
   with pytest.raises(errors.UserError, match='no such folder here'):
     sources.get_source(name, 'train')
 
@@ -142,7 +142,7 @@ def cifar_archive(path, name, label_bytes, files, names_file, names):
       tar.addfile(info, io.BytesIO(data))
 
 
-def test_cifar10(tmp_path):
+def test_cifar10_reads_the_authors_archive(tmp_path):
   files = [*(f'data_batch_{i}.bin' for i in range(1, 6)), 'test_batch.bin']
   cifar_archive(
     tmp_path, 'cifar-10-binary.tar.gz', 1, files, 'batches.meta.txt', 'abcdef'
@@ -241,7 +241,7 @@ def test_tfds_data_prepared_as_array_record(tfds_dir):
   assert again[3]['label'] == source[3]['label']
 
 
-def test_tfds_data_that_is_missing_or_has_no_such_split(tfds_dir):
+def test_missing_tfds_data_and_splits_are_named(tfds_dir):
   with pytest.raises(errors.UserError) as e:
     sources.get_source('flowers', 'train', data_dir=str(tfds_dir))
   assert f'vit-jax prepare flowers --data_dir={tfds_dir}' in str(e.value)
@@ -250,14 +250,14 @@ def test_tfds_data_that_is_missing_or_has_no_such_split(tfds_dir):
     sources.get_source('shapes', 'dev', data_dir=str(tfds_dir))
 
 
-def test_preparing_what_does_not_exist(tmp_path):
+def test_preparing_an_unknown_data_set_is_refused(tmp_path):
   with pytest.raises(errors.UserError) as e:
     sources.prepare('no_such_data_set', data_dir=str(tmp_path))
   assert 'no_such_data_set cannot be prepared' in str(e.value)
   assert '\n' not in str(e.value)
 
 
-def test_tfds_versions_and_configs(tfds_dir, tmp_path):
+def test_tfds_versions_and_configs_are_chosen(tfds_dir, tmp_path):
   root = tmp_path / 'data'
   prepared = tfds_dir / 'shapes' / '1.0.0'
   for version in ('9.0.0', '10.0.0'):

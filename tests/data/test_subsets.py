@@ -36,7 +36,7 @@ def test_few_shots_are_the_first_of_each_class():
     subsets.few_shots(unbalanced(), 2)
 
 
-def test_balanced_classes_are_as_often():
+def test_balanced_classes_have_equal_counts():
   balanced = subsets.balanced(unbalanced())
   assert np.bincount(balanced.labels()).tolist() == [5, 5, 5]
   assert {x for x, _ in contents(balanced)} == set(range(8))
@@ -47,7 +47,7 @@ def test_balanced_classes_are_as_often():
     subsets.balanced(nothing)
 
 
-def test_settings_of_folders(tmp_path):
+def test_shots_apply_after_the_split(tmp_path):
   folder = make_image_folder(tmp_path / 'images')
   config = tiny.get_config(str(folder)).unlock()
   config.pp.train = 'train[:75%]'

@@ -111,7 +111,7 @@ def test_sentencepiece_ends_with_sticky_end(piece_model):
   assert keeps(['CAT']).tolist() != keeps(['cat']).tolist()
 
 
-def test_tokenizers_travel_to_workers(tmp_path, piece_model):
+def test_tokenizers_can_be_pickled(tmp_path, piece_model):
   pieces = text.get_tokenizer('sentencepiece', piece_model('travels'), 4)
   for tokenizer in (bert(tmp_path, '[PAD] [CLS] cat'), pieces):
     copy = pickle.loads(pickle.dumps(tokenizer))

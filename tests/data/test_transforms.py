@@ -63,7 +63,7 @@ def test_device_resize_equals_tensorflow():
 
 
 @pytest.mark.parametrize('name', FILES)
-def test_greyscale(name):
+def test_files_decode_to_one_channel(name):
   image = transforms.decode(file(name), channels=1)
   assert image.shape == (40, 53, 1)
   assert image.std() > 20
@@ -83,7 +83,7 @@ def test_webp_and_exif():
 @pytest.mark.parametrize(
   'data', [b'', b'text', b'\xff\xd8', file('rgb.png')[:9]]
 )
-def test_what_is_no_image_raises(data):
+def test_bytes_that_are_not_an_image_raise(data):
   with pytest.raises(ValueError, match=r'.'):
     transforms.decode(data)
 
@@ -148,7 +148,7 @@ def train_image(transform, image, seed=0):
 
 @pytest.mark.parametrize('channels', [1, 3, 5])
 @pytest.mark.parametrize('dtype', [np.uint8, np.uint16])
-def test_images_made_in_their_batch_are_those_made_alone(channels, dtype):
+def test_stacked_images_equal_single_ones(channels, dtype):
   rng = np.random.default_rng(0)
   image = rng.integers(0, 256, (30, 40, channels)).astype(dtype)
   crop = image[3:20, 5:31]
@@ -207,7 +207,7 @@ def test_device_preprocessing_depends_on_the_key():
   assert np.asarray(one).std() > 0.1
 
 
-def test_host_images_are_only_normalised():
+def test_images_from_the_host_are_only_normalised():
   images = np.array([0, 127, 255], np.uint8).reshape(3, 1, 1, 1)
   preprocess = augment.Preprocess((1, 1), on_device=False)
   want = (images.astype(np.float32) - 127.5) / 127.5

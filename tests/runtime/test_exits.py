@@ -66,7 +66,7 @@ def test_ctrl_c_ends_a_command_that_is_not_in_python():
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='needs /proc')
-def test_a_worker_that_is_being_started_says_nothing():
+def test_a_starting_worker_prints_nothing():
   """It reads what it is to do, which is more than a pipe holds."""
   result = run_code("""
     import multiprocessing, pathlib, threading
@@ -92,7 +92,7 @@ def test_a_worker_that_is_being_started_says_nothing():
   ]
 
 
-def test_ctrl_c_that_is_ignored_stays_so():
+def test_ignored_ctrl_c_stays_ignored():
   result = run_code("""
     import os, signal
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -189,7 +189,7 @@ def test_a_stop_amid_an_evaluation_ends_it_and_saves(
 
 
 @pytest.mark.parametrize('number, error', STOPS)
-def test_a_stop_while_a_batch_does_not_come_saves(number, error, tmp_path):
+def test_a_stop_while_waiting_for_a_batch_saves(number, error, tmp_path):
   def batches():
     yield from [{}] * 3
     signal.raise_signal(number)

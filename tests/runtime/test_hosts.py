@@ -142,7 +142,7 @@ def last_line(result):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_other_processes_and_another_mesh(
+def test_a_run_resumes_with_other_processes_and_another_mesh(
   unbroken, tmp_path
 ):
   """Three lose one; of two on another mesh one is interrupted; one ends it."""
@@ -239,7 +239,7 @@ def test_a_workdir_that_is_not_shared_is_refused(image_folder, tmp_path):
       assert 'processes [1] do not see what process 0' in last_line(result)
 
 
-def test_clusters_are_seen():
+def test_clusters_are_detected():
   assert not hosts.is_cluster({})
   assert not hosts.is_cluster({'SLURM_NTASKS': '8'})  # Not within srun.
   assert hosts.is_cluster({'SLURM_STEP_NUM_TASKS': '8'})

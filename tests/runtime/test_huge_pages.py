@@ -25,7 +25,7 @@ def setting(**environment):
   return value
 
 
-def test_a_process_starts_again_where_it_helps():
+def test_a_process_restarts_with_huge_pages():
   enabled = pathlib.Path('/sys/kernel/mm/transparent_hugepage/enabled')
   if '[madvise]' not in (enabled.read_text() if enabled.exists() else ''):
     pytest.skip('Programs need not ask for huge pages here.')
@@ -33,5 +33,5 @@ def test_a_process_starts_again_where_it_helps():
   assert setting(GLIBC_TUNABLES=None, JAX_PLATFORMS='cuda,cpu') == 'None'
 
 
-def test_what_the_user_has_set_stays():
+def test_huge_pages_keep_tunables_of_the_user():
   assert setting(GLIBC_TUNABLES='glibc.malloc.arena_max=2').endswith('max=2')

@@ -80,7 +80,7 @@ def test_the_optimizer_is_sharded_as_its_parameters_or_replicated(scan):
 
 
 @pytest.mark.parametrize('name', ['b16', 'r_ti16', 'mixer_b16', 'lit_l16ti'])
-def test_all_that_is_big_is_sharded(name):
+def test_large_parameters_are_sharded(name):
   classes = {} if name.startswith('lit') else {'num_classes': 1000}
   model = models.get_model(name, **classes)
   params = jax.eval_shape(lambda: models.init_params(model, (224, 224, 3)))

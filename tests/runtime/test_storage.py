@@ -2,7 +2,9 @@
 
 import ast
 import json
+import os
 import re
+import time
 
 from conftest import call_command
 from conftest import REPOSITORY
@@ -83,7 +85,7 @@ def test_checkpoints_at_an_address_are_whole_with_their_last_file(bucket):
   assert not (bucket / 'checkpoints' / '2').exists()
 
 
-def test_what_a_bucket_answers_is_said(monkeypatch):
+def test_errors_of_buckets_are_shown(monkeypatch):
   def refuse(path, *unused_args):
     raise PermissionError(13, 'Permission denied')
 
@@ -99,6 +101,26 @@ def test_settings_of_a_run_are_read_from_an_address(bucket):
   files.write_json({'seed': 1}, path)
   assert files.read_json(path) == {'seed': 1}
   assert json.loads((bucket / 'config.json').read_text()) == {'seed': 1}
+
+
+def test_leftovers_of_killed_writes_are_removed_after_a_day(tmp_path):
+  path, now = tmp_path / 'a[1].json', time.time()
+  for name, age in (('.a[1].json.1.tmp', 90_000), ('.a[1].json.2.tmp', 60)):
+    (tmp_path / name).write_text('cut')
+    os.utime(tmp_path / name, (now - age, now - age))
+  for name in ('.a[1].json.x.tmp', '.other.json.1.tmp'):
+    (tmp_path / name / 'new').mkdir(parents=True)
+    os.utime(tmp_path / name, (now - 90_000, now - 90_000))
+  files.write_json({}, path)
+  with files.replaced_folder(tmp_path / 'artifact'):
+    assert len(list(tmp_path.glob('.artifact.*.tmp'))) == 1
+  left = {p.name for p in tmp_path.iterdir()}
+  assert left == {
+    path.name,
+    '.a[1].json.2.tmp',
+    '.other.json.1.tmp',
+    'artifact',
+  }
 
 
 @pytest.mark.parametrize(
