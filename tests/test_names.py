@@ -51,7 +51,7 @@ def workdir(tmp_path_factory):
   config.update({'total_steps': 2, 'warmup_steps': 1, 'eval_every': 2})
   # Less to compile.
   config.update({'accum_steps': 1, 'stochastic_depth_rate': 0.0})
-  config.model.transformer.dropout_rate = 0.0
+  config.model.transformer.update({'dropout_rate': 0.0, 'num_layers': 1})
   config.report = True
   train_command.train_and_report(config, str(root / 'run'))
   return root / 'run'

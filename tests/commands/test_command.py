@@ -211,7 +211,7 @@ def test_completion_is_kept_until_the_code_changes(monkeypatch, tmp_path):
     (['vit-jax', 'fea'], ['features']),
     (['vit-jax', 'predict', '--top'], ['--top_k=']),
     (['vit-jax', 'train', '--config.warmup_e'], ['--config.warmup_epochs=']),
-    (['vit-jax', 'train', 'configs/b'], []),  # Bash goes on with files.
+    (['vit-jax', 'train', 'configs/b'], []),  # Bash completes files.
   ],
 )
 def test_bash_completes(words, want, tmp_path):

@@ -1,4 +1,4 @@
-"""The doctor sees what is wrong, says what to do, and looks on."""
+"""The doctor finds problems, gives advice and continues."""
 
 import functools
 import importlib.metadata

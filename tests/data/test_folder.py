@@ -1,4 +1,4 @@
-"""Folders of images: what is left out is said, and classes compare as text."""
+"""Folders of images: unread files are counted, classes compare as text."""
 
 import os
 import pathlib
@@ -161,7 +161,7 @@ def test_links_to_folders_above_add_no_images(image_folder):
   ):
     (image_folder / link).symlink_to(image_folder / target)
   assert len(names_of(image_folder, 'train')) == 36
-  # Folders above are not known of one that is given alone.
+  # A folder that is given alone has no known parents.
   red = image_folder / 'train' / 'red'
   (red / 'up').unlink()
   assert len(image_files.find(red).images) == 12

@@ -1,4 +1,4 @@
-"""Data sets by name and by folder, and what is said of wrong ones."""
+"""Data sets by name and by folder; wrong names and splits."""
 
 import hashlib
 import io

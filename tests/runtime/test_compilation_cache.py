@@ -17,7 +17,7 @@ jax.monitoring.register_event_listener(
 compilation_cache.enable()
 
 @jax.jit
-def program(x):  # Long enough not to be left out as quickly compiled.
+def program(x):  # Compiles long enough to be kept.
   for _ in range(60):
     x = jax.numpy.sin(x @ x)
   return x

@@ -67,7 +67,7 @@ def test_ctrl_c_ends_a_command_that_is_not_in_python():
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='needs /proc')
 def test_a_starting_worker_prints_nothing():
-  """It reads what it is to do, which is more than a pipe holds."""
+  """Its task is larger than the buffer of a pipe."""
   result = run_code("""
     import multiprocessing, pathlib, threading
     from vit_jax.runtime import exits
@@ -127,7 +127,7 @@ def test_a_command_asks_once_and_then_ends():
   'words',
   ['-m vit_jax.main', '-m vit_jax sweep', '-m vit_jax train'],
 )
-def test_ctrl_c_amid_imports_gives_one_line(words, tmp_path):
+def test_ctrl_c_during_imports_gives_one_line(words, tmp_path):
   code = 'import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n'
   (tmp_path / 'jax.py').write_text(f'{code}while True: pass\n')
   process = start_command(
@@ -161,7 +161,7 @@ STOPS = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
 
 @pytest.mark.parametrize('at', [3, 20])
 @pytest.mark.parametrize('number, error', STOPS)
-def test_a_stop_amid_a_step_saves_it(number, error, at, tmp_path):
+def test_a_stop_during_a_step_saves_it(number, error, at, tmp_path):
   with pytest.raises(error):
     counting_loop.run(tmp_path, step=steps_until(number, at))
   assert saved(tmp_path) == {at}
@@ -170,7 +170,7 @@ def test_a_stop_amid_a_step_saves_it(number, error, at, tmp_path):
 
 @pytest.mark.parametrize('at', [5, 20])
 @pytest.mark.parametrize('number, error', STOPS)
-def test_a_stop_amid_an_evaluation_ends_it_and_saves(
+def test_a_stop_during_an_evaluation_ends_it_and_saves(
   number, error, at, tmp_path
 ):
   batches = []

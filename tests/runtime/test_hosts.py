@@ -22,7 +22,7 @@ import pytest
 from vit_jax.data import sources
 from vit_jax.runtime import hosts
 
-# Batches that 1 to 3 processes can share; 15 test images are no multiple of
+# Batches that 1 to 3 processes can share; 15 test images are not a multiple of
 # any of it. Momentum in float32: rounding hides what must be equal.
 SETTINGS = (
   '--config.model.transformer.num_layers=1',

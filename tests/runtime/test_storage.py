@@ -29,7 +29,7 @@ from vit_jax.training import state as state_lib
 
 @pytest.fixture
 def bucket(monkeypatch, tmp_path):
-  """A folder that is taken for an address."""
+  """A folder that counts as an address."""
   root = tmp_path / 'bucket'
   root.mkdir()
   is_in_bucket = lambda path: str(path).startswith(str(root))
