@@ -47,14 +47,14 @@ _EXTREME = (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 20, 0xFFFFFFFE)
 Read = Callable[[pathlib.Path], object]
 
 
-def mutate(data: bytes, rng: random.Random) -> bytes:
-  """Returns damaged bytes; up to four things happen to them."""
-  data = bytearray(data)
+def mutate(original: bytes, rng: random.Random) -> bytes:
+  """Returns a copy with up to four kinds of damage."""
+  data = bytearray(original)
   for _ in range(rng.randint(1, 4)):
     if not data:
       break
     i = rng.randrange(len(data))
-    # Headers, which come first or last, are hit as often as all the rest.
+    # Headers, at the start or the end, are hit as often as all the rest.
     i = rng.choice((i, min(i, rng.randrange(200)), max(i, len(data) - 200)))
     n = rng.choice((1, 2, 4, 16, 256, 4096))
     match rng.randrange(7):
@@ -291,7 +291,7 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.DEFINE_float('seconds', 60, 'For each reader.')
-  flags.DEFINE_integer('seed', 0, 'Of what is done to the files.')
+  flags.DEFINE_integer('seed', 0, 'Seeds the damage.')
   flags.DEFINE_string('only', '', 'Readers with this in their name.')
   flags.DEFINE_string('keep', '/tmp/fuzz', 'Folder for what was found.')
   flags.DEFINE_string('output', '', 'JSON file.')

@@ -1,4 +1,4 @@
-"""What the speed benchmarks share: cases, alternation, tables, JSON.
+"""Shared by the speed benchmarks: cases, alternation, tables, JSON.
 
 They need jax, flax, optax, ml-collections and absl alone; peers, what they need.
 """
@@ -27,7 +27,7 @@ PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'torch', 'timm', 'transformers')
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-  """What is measured; `library` is 'vit_jax' or a peer."""
+  """A program to measure; `library` is 'vit_jax' or a peer."""
 
   library: str
   variant: str
@@ -61,13 +61,15 @@ def define_flags() -> None:
   flags.DEFINE_list('variant', ['ViT-B_16'], 'Released models.')
   flags.DEFINE_list('resolution', ['224'], 'Image sides, pixels.')
   flags.DEFINE_list('batch', ['8'], 'Images a step.')
-  flags.DEFINE_list('dtype', ['float32', 'bfloat16'], 'Of the products.')
+  flags.DEFINE_list(
+    'dtype', ['float32', 'bfloat16'], 'Precision of matrix products.'
+  )
   flags.DEFINE_list(
     'against', [], 'Peers that are installed: official, timm, transformers.'
   )
   flags.DEFINE_list('remat', [''], 'As config.remat; of vit_jax alone.')
-  flags.DEFINE_list('scan_layers', ['false'], 'Likewise config.scan_layers.')
-  flags.DEFINE_list('attention', ['xla'], 'Likewise config.attention.')
+  flags.DEFINE_list('scan_layers', ['false'], 'config.scan_layers of vit_jax.')
+  flags.DEFINE_list('attention', ['xla'], 'config.attention of vit_jax.')
   flags.DEFINE_integer('steps', 5, 'Measured steps of each.')
   flags.DEFINE_string('json', None, 'File for the numbers.')
 

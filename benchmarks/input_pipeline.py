@@ -68,8 +68,8 @@ def define_flags() -> None:
   flags.DEFINE_bool('raw', False, 'Measure images in memory too.')
   flags.DEFINE_multi_enum('against', [], ['tfdata'], 'Peers.')
   flags.DEFINE_string('tf_python', sys.executable, 'One with TensorFlow.')
-  flags.DEFINE_float('seconds', 3.0, 'Of a turn.', 0.0)
-  flags.DEFINE_integer('turns', 5, 'Of each; medians count.', 1)
+  flags.DEFINE_float('seconds', 3.0, 'Duration of a turn.', 0.0)
+  flags.DEFINE_integer('turns', 5, 'Turns of each library; medians count.', 1)
   flags.DEFINE_string('json', None, 'File for the numbers.')
 
 
@@ -154,6 +154,8 @@ def tfdata(work: Work, *, normalize: bool) -> Iterator[Turn]:
 
     def ask(line: str) -> str:
       answer = ''
+      assert process.stdin
+      assert process.stdout
       with contextlib.suppress(BrokenPipeError):
         process.stdin.write(line + '\n')
         process.stdin.flush()
@@ -170,8 +172,8 @@ def tfdata(work: Work, *, normalize: bool) -> Iterator[Turn]:
 
 
 def in_alternation(turns: dict[str, Turn]) -> dict[str, list[dict[str, Any]]]:
-  """Returns what each turn of each library said, the first left out."""
-  answers = {name: [] for name in turns}
+  """Returns the answers of each turn of each library, except the first."""
+  answers: dict[str, list[dict[str, Any]]] = {name: [] for name in turns}
   for _ in range(1 + flags.FLAGS.turns):
     for name, turn in turns.items():
       answers[name].append(turn(flags.FLAGS.seconds))

@@ -5,7 +5,7 @@ python -m benchmarks.interrupts --count=200 --output=results/interrupts_cpu.json
 A run on a folder, with 0, 1 or 2 workers, gets Ctrl-C as a terminal sends it, to all
 its processes: while it starts, compiles, trains, evaluates or saves. It has to end
 with exit code 130 and one line, without a trace, and leave no process; if it had made a
-step, it has to have saved the last one, and the next run goes on from there.
+step, it must have saved the last one, and the next run resumes from there.
 """
 
 import collections
@@ -92,7 +92,7 @@ def gone(session: int, seconds: float) -> bool:
 def interrupt_once(
   folder: pathlib.Path, root: pathlib.Path, number: int
 ) -> dict:
-  """Interrupts one run, which goes on from the last one with its workers."""
+  """Interrupts a run that resumes from the last one, with its workers."""
   rng = random.Random(number)
   moment = list(_MOMENTS)[number % len(_MOMENTS)]
   workers = _WORKERS[number // len(_MOMENTS) % len(_WORKERS)]

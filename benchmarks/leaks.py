@@ -4,7 +4,6 @@ python -m benchmarks.leaks --output=results/leaks_cpu.json
 """
 
 from collections.abc import Callable, Sequence
-import importlib.util
 import json
 import os
 import pathlib
@@ -13,15 +12,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
+from unittest import mock
 
 from absl import app
 from absl import flags
 from absl import logging
+import ml_collections
 import numpy as np
 
 from benchmarks import kills
 from vit_jax import predictor
 from vit_jax import train
+from vit_jax.configs import run_files
 from vit_jax.training import loop
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -33,12 +36,9 @@ def mib() -> float:
   return pages * os.sysconf('SC_PAGE_SIZE') / 2**20
 
 
-def _config(folder: pathlib.Path):
+def _config(folder: pathlib.Path) -> ml_collections.ConfigDict:
   path = _ROOT / 'tests' / 'run_files' / 'tiny.py'
-  spec = importlib.util.spec_from_file_location('tiny', path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module.get_config(str(folder))
+  return run_files.load(str(path), str(folder))
 
 
 def of_training(root: pathlib.Path, steps: int, points: int) -> list:
@@ -53,11 +53,8 @@ def of_training(root: pathlib.Path, steps: int, points: int) -> list:
     rows.append([step, round(mib())])
     add(self, step, *args)
 
-  loop.Reports.add = spy
-  try:
+  with mock.patch.object(loop.Reports, 'add', spy):
     train.train_and_evaluate(config, str(root / 'run'))
-  finally:
-    loop.Reports.add = add
   return rows
 
 
@@ -157,13 +154,13 @@ _SIGNALS = {
 def main(argv: Sequence[str]) -> None:
   del argv
   options = flags.FLAGS
-  # Shells start what is in the background such that it ignores Ctrl-C.
+  # Background jobs of shells ignore Ctrl-C.
   signal.signal(signal.SIGINT, signal.default_int_handler)
   logging.set_verbosity(logging.WARNING)
   with tempfile.TemporaryDirectory() as name:
     root = pathlib.Path(name)
     kills.make_folder(root / 'images')
-    result = {
+    result: dict[str, Any] = {
       'training': of_training(root, options.steps, 10),
       'predictions': of_predictions(root, options.predictions, 10),
       'calls': of_many_calls(root, options.predictions // 100, 10),
@@ -178,7 +175,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.DEFINE_integer('steps', 10_000, 'Of training.')
-  flags.DEFINE_integer('predictions', 100_000, 'Of images.')
-  flags.DEFINE_string('output', None, 'JSON file.', required=True)
+  flags.DEFINE_integer('steps', 10_000, 'Training steps.')
+  flags.DEFINE_integer('predictions', 100_000, 'Images to predict.')
+  flags.DEFINE_string('output', None, 'JSON file to write.', required=True)
   app.run(main)

@@ -23,7 +23,7 @@ from benchmarks import harness
 from benchmarks import programs
 
 _CASE = flags.DEFINE_string('case', None, 'Set for the processes of the cases.')
-_STARTED = flags.DEFINE_float('started', None, 'Likewise, when.')
+_STARTED = flags.DEFINE_float('started', 0.0, 'Internal: start time, in s.')
 
 
 def main(argv: list[str]) -> None:

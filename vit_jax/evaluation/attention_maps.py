@@ -1,4 +1,4 @@
-"""What a model attends to, and what its first layer holds, as arrays.
+"""Attention and first layer of a model, as arrays.
 
 `vit-jax attention` draws them, as Figures 6 and 7 of the paper (arXiv:2010.11929).
 """

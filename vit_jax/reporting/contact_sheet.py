@@ -22,6 +22,7 @@ _LINE, _MARGIN = (
   16,
   4,
 )  # Pixels: height of a line of text, space between images.
+_ONE_HOST = (0, 1)
 _FONT, _FONT_SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.42
 
 
@@ -50,7 +51,11 @@ def load_batch(
   data = batching.of_config(config)
   if test:
     batches = pipeline.eval_batches(
-      data.test, data.eval_transform, batch_size=num, **data.loader
+      data.test,
+      data.eval_transform,
+      batch_size=num,
+      shard=_ONE_HOST,
+      **data.loader,
     )
     batch = next(batches)
     batch = {name: x[batch['mask']] for name, x in batch.items()}
@@ -62,6 +67,7 @@ def load_batch(
       data.train_transform,
       batch_size=num,
       seed=config.seed,
+      shard=_ONE_HOST,
       **data.loader,
     )
     images, captions = _augment(next(batches), data, config.seed)
