@@ -115,9 +115,7 @@ class Predictor:
   @property
   def image_shape(self) -> tuple[int, int, int]:
     """[H, W, C] of the model's input."""
-    shape = self.weights.image_shape
-    assert shape  # `check_vision` refuses weights without a size.
-    return shape
+    return self.weights.input_shape()
 
   @property
   def grid(self) -> tuple[int, int]:

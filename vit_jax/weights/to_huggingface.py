@@ -103,23 +103,20 @@ def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
   }
 
 
-def _unsupported_features(model: spec.ModelSpec, head: bool) -> list[str]:
-  if model.family in _UNSUPPORTED_FAMILIES:
-    return [_UNSUPPORTED_FAMILIES[model.family]]
-  reasons = []
-  if model.stem_units is not None:
-    reasons.append('ResNet stem')
-  if not model.depth:
-    reasons.append('model without a transformer')
-  elif not model.position_embeddings:
-    reasons.append('model without position embeddings')
-  if model.pooling != 'token':
-    reasons.append(f'classifier {model.pooling!r}')
-  if model.depth and not model.last_norm:
-    reasons.append('LayerNorm after the pooling')
-  if head and model.representation_size:
-    reasons.append('tanh layer (pre_logits) before its head')
-  return reasons
+def _unsupported_features(what: spec.ModelSpec, head: bool) -> list[str]:
+  if what.family in _UNSUPPORTED_FAMILIES:
+    return [_UNSUPPORTED_FAMILIES[what.family]]
+  has_positions = not what.depth or what.position_embeddings
+  features = {
+    'ResNet stem': what.stem_units is not None,
+    'model without a transformer': not what.depth,
+    'model without position embeddings': not has_positions,
+    f'classifier {what.pooling!r}': what.pooling != 'token',
+    'LayerNorm after the pooling': what.depth and not what.last_norm,
+    'tanh layer (pre_logits) before its head': head
+    and what.representation_size,
+  }
+  return [name for name, is_used in features.items() if is_used]
 
 
 def per_channel(values: Any, channels: int) -> list[float]:
