@@ -78,21 +78,13 @@ def _random_flip(key: Key[Array, ''], images: Images) -> Images:
 
 @dataclasses.dataclass(frozen=True)
 class Preprocess(crops.RandomCrop):
-  """Turns images from the host into the model's input, float32 [B, *size, C].
+  """Turns images from the host into the model's input, float32 [B, *size, C]."""
 
-  Attributes:
-    resize_test: `resize` of `transforms.eval_image`.
-    color_jitter: amounts for `color_jitter.color_jitter`; () for none.
-    random_erasing: probability for `mixing.random_erasing`.
-    on_device: whether raw images are cropped and resized here.
-    mean, std: see `normalize`.
-  """
-
-  resize_test: int | crops.Size | None = None
-  color_jitter: Sequence[int | float] = ()
-  random_erasing: float = 0.0
-  on_device: bool = True
-  mean: Sequence[float] = (0.5,)
+  resize_test: int | crops.Size | None = None  # See `transforms.eval_image`.
+  color_jitter: Sequence[int | float] = ()  # See `color_jitter.color_jitter`.
+  random_erasing: float = 0.0  # Probability.
+  on_device: bool = True  # Whether raw images are cropped and resized here.
+  mean: Sequence[float] = (0.5,)  # See `normalize`.
   std: Sequence[float] = (0.5,)
 
   def train(self, key: Key[Array, ''], images: Sent) -> Images:

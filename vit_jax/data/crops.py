@@ -22,31 +22,26 @@ PAD_MODES: dict[str, Literal['constant', 'reflect']] = {  # NumPy's names.
 
 @dataclasses.dataclass(frozen=True)
 class RandomCrop:
-  """A crop of a random area and shape, or with `resize` or `pad` a window.
+  """A crop of random area and shape, resized; with `resize` or `pad` a window.
 
-  Attributes:
-    size: (height, width) of the result.
-    area: smallest and largest part of the image that a crop takes.
-    ratio: smallest and largest width over height of that crop.
-    resize: side of a square that the image is resized to before a window is
-      taken.
-    pad: pixels added on each side before a window is taken; without `resize`,
-      the image is first resized to `size`.
-    pad_mode: 'zeros' (black) or 'reflect'.
-    flip: whether half of the images are mirrored left to right.
+  For a window, the image is resized to a square of side `resize`, or to `size`, and
+  padded.
   """
 
   size: Size
-  area: tuple[float, float] = (0.05, 1.0)
-  ratio: tuple[float, float] = RATIO
+  area: tuple[float, float] = (
+    0.05,
+    1.0,
+  )  # Smallest and largest part of an image.
+  ratio: tuple[float, float] = RATIO  # Smallest and largest width over height.
   resize: int | None = None
-  pad: int = 0
+  pad: int = 0  # Pixels on each side.
   pad_mode: str = 'zeros'
-  flip: bool = True
+  flip: bool = True  # Mirrors half of the images left to right.
 
   @property
   def takes_window(self) -> bool:
-    """Whether a window of fixed size is taken, not a crop of random area."""
+    """Whether to take a window of fixed size, not a crop of random area."""
     return bool(self.resize or self.pad)
 
   @property

@@ -62,19 +62,13 @@ class Mix:
   Batches are shuffled, so that is a random image. Rolling by one place moves one
   image between neighbouring devices; a permutation would move nearly all.
   A batch has one share, or one rectangle, as in the papers' code. With both
-  mixup and CutMix, each batch draws one of them.
-
-  Attributes:
-    num_classes: width of the targets.
-    mixup: alpha of mixup (arXiv:1710.09412); 0 for none. The share is
-      beta(alpha, alpha); the image itself gets the larger part, as in
-      big_vision.
-    cutmix: alpha of CutMix (arXiv:1905.04899); 0 for none.
+  mixup and CutMix, each batch draws one of them. The share of mixup is beta(alpha,
+  alpha); the image itself gets the larger part, as in big_vision.
   """
 
   num_classes: int
-  mixup: float = 0.0
-  cutmix: float = 0.0
+  mixup: float = 0.0  # Alpha of mixup (arXiv:1710.09412); 0 for none.
+  cutmix: float = 0.0  # Alpha of CutMix (arXiv:1905.04899); 0 for none.
 
   def __call__(
     self, key: Key[Array, ''], images: Images, labels: Int[Array, ' B']

@@ -37,27 +37,20 @@ _CHECK_SECONDS = 0.1  # How often a waiting loop checks whether to stop.
 
 @dataclasses.dataclass
 class Decoded:
-  """A source with its images decoded; handles bad files.
+  """A source with its images decoded.
 
-  Attributes:
-    source: what to read.
-    exif: whether to turn images upright by their EXIF tag.
-    on_bad_image: 'raise' names the file; 'skip' takes the next good image
-      instead in training, and masks it in evaluation.
-    channels: number of channels to decode to; None keeps those of the source.
-    pad_to: length; elements past the end of the source are masked.
-    train: whether this is for training.
-    on_host: whether small images too are transformed on the host.
-    skipped: names of the bad files that this process has met.
+  At a bad file, `on_bad_image='raise'` raises an error that names it. 'skip' takes
+  the next good image instead in training, masks it in evaluation, and adds its name
+  to `skipped` of this process.
   """
 
   source: sources.Source
-  exif: bool = False
+  exif: bool = False  # Whether to turn images upright by their EXIF tag.
   on_bad_image: str = 'raise'
-  channels: int | None = None
-  pad_to: int = 0
+  channels: int | None = None  # To decode to; None for those of the source.
+  pad_to: int = 0  # Length: elements past the end of the source are masked.
   train: bool = False
-  on_host: bool = False
+  on_host: bool = False  # Whether small images too are transformed on the host.
   skipped: set[str] = dataclasses.field(default_factory=set)
 
   def __setstate__(self, state: dict[str, Any]) -> None:

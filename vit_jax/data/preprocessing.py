@@ -13,24 +13,19 @@ from vit_jax.configs import resolved
 class Preprocessing:
   """How evaluation and prediction prepare an image.
 
-  Equal records give equal pixels: channels with the same mean share one number.
-
-  Attributes:
-    size: (height, width) of the input in pixels; None if unknown.
-    channels: number of channels of the input.
-    mean: subtracted from pixels in [0, 1]; one value, or one for each channel.
-      Official models use 0.5, so that inputs are in [-1, 1].
-    std: divides the difference; as many values as `mean`.
-    exif: whether images are turned upright by their EXIF tag.
-    resize_test: `resize` of `transforms.eval_image`.
+  The input is (x - mean) / std of pixels x in [0, 1]; official models use 0.5 and
+  0.5, which gives [-1, 1]. Equal records give equal pixels: channels with the same
+  value share one number.
   """
 
-  size: tuple[int, int] | None = None
+  size: tuple[int, int] | None = None  # (height, width); None if unknown.
   channels: int = 3
   mean: Sequence[float] = (0.5,)
   std: Sequence[float] = (0.5,)
-  exif: bool = False
-  resize_test: int | tuple[int, int] | None = None
+  exif: bool = False  # Whether images are turned upright by their EXIF tag.
+  resize_test: int | tuple[int, int] | None = (
+    None  # See `transforms.eval_image`.
+  )
 
   def __post_init__(self):
     for name in ('mean', 'std'):

@@ -124,14 +124,9 @@ class Pending:
   """An image that `stack` resizes, and mirrors, in its place in the batch.
 
   Making it elsewhere and copying it would cost a fifth of the loader's time.
-
-  Attributes:
-    image: uint8 or uint16 [H, W, C].
-    size: (height, width) of the result.
-    flip: whether to mirror it left to right.
   """
 
-  image: np.ndarray
+  image: np.ndarray  # uint8 or uint16 [H, W, C].
   size: crops.Size
   flip: bool = False
 
@@ -166,11 +161,9 @@ class TrainImage(crops.RandomCrop, grain.transforms.RandomMap):
   """Crops, resizes, mirrors and distorts uint8 [H, W, C] at random.
 
   The result is `Pending`, or with RandAugment an array.
-
-  Attributes:
-    randaugment: (number of operations, magnitude); () for none.
   """
 
+  # (number of operations, magnitude)
   randaugment: tuple[int, int | float] | tuple[()] = ()
 
   def random_map(self, element: dict, rng: np.random.Generator) -> dict:
