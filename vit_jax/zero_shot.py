@@ -86,18 +86,17 @@ def classify(
 ) -> Iterator[predictor.Prediction]:
   """Yields, for each image, the labels that fit best, the best first.
 
+  Templates have {} for the label; their embeddings are averaged. Probabilities sum
+  to 1 over all labels, except those of a model trained with the sigmoid loss.
+
   Args:
     weights: a LiT model, from `load`.
     paths: image files or addresses.
     labels: texts to choose from.
-    templates: texts with {} for the label; their embeddings are averaged.
+    templates: texts with {}.
     crop: whether to keep the aspect ratio and take the centre.
     top_k: most labels to return.
     batch_size: images, or texts, to compute at a time.
-
-  Yields:
-    [(label, probability)]. Probabilities sum to 1 over all labels, except those
-    of a model trained with the sigmoid loss.
 
   Raises:
     errors.UserError: if an image cannot be decoded, a label or template is empty,

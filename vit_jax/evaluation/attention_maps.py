@@ -10,6 +10,7 @@ import numpy as np
 AnyArray = Array | np.ndarray
 Weights = Float[AnyArray, 'layers heads L L']
 Map = Float[np.ndarray, 'rows columns']
+Grid = tuple[int, int]  # (rows, columns) of patches.
 
 
 def rollout(weights: Weights) -> Float[Array, 'L L']:
@@ -27,37 +28,31 @@ def rollout(weights: Weights) -> Float[Array, 'L L']:
 
 
 def patch_map(
-  rows: Float[AnyArray, '*n L L'], grid: tuple[int, int]
+  rows: Float[AnyArray, '*n L L'], grid: Grid
 ) -> Float[AnyArray, '*n rows columns']:
   """Returns the share of each patch in the class token, or in the mean of all.
 
-  Args:
-    rows: attention weights or their `rollout`.
-    grid: (rows, columns) of patches.
+  `rows` are attention weights or their `rollout`.
   """
   prefix = _prefix(rows.shape[-1], grid)
   row = rows[..., 0, prefix:] if prefix else rows.mean(axis=-2)
   return row.reshape(*row.shape[:-1], *grid)
 
 
-def _prefix(length: int, grid: tuple[int, int]) -> int:
+def _prefix(length: int, grid: Grid) -> int:
   return length - grid[0] * grid[1]
 
 
 def mean_distances(
   weights: Weights,
-  grid: tuple[int, int],
+  grid: Grid,
   pixels: tuple[int | float, int | float],
 ) -> Float[AnyArray, 'layers heads']:
   """Returns how far heads look, in pixels (Sec. 4.5, Fig. 7, App. D.7).
 
   The distance between a patch and those it attends to, weighted by attention and
-  averaged over the patches of one image. The class token does not count.
-
-  Args:
-    weights: attention weights of one image.
-    grid: (rows, columns) of patches.
-    pixels: (height, width) of a patch.
+  averaged over the patches of one image; `pixels` is the (height, width) of a
+  patch. The class token does not count.
   """
   prefix = _prefix(weights.shape[-1], grid)
   between = weights[..., prefix:, prefix:]
@@ -69,7 +64,7 @@ def mean_distances(
 
 
 def position_similarities(
-  posemb: Float[np.ndarray, '1 L D'], grid: tuple[int, int]
+  posemb: Float[np.ndarray, '1 L D'], grid: Grid
 ) -> Float[np.ndarray, 'rows columns rows columns']:
   """Returns cosines between the position embeddings of patches (Fig. 7)."""
   x = posemb[0, _prefix(posemb.shape[1], grid) :]

@@ -32,13 +32,8 @@ def make_eval_fn(
 ) -> EvalFn:
   """Returns a function from parameters to metrics of `data.test`.
 
-  Args:
-    model: a classifier.
-    data: both splits; probes are fitted to the training split.
-    mesh: devices that compute each batch.
-    loss: name in `losses.LOSSES`.
-    batch_size: batch size over all devices.
-    probe_names: see `probes.fit`.
+  `loss` is a name in `losses.LOSSES`, `batch_size` counts all devices, and
+  `probe_names`, see `probes.fit`, are fitted to `data.train`.
   """
 
   def sums_of(params: Any, batch: dict[str, Array]) -> dict[str, Array]:
@@ -74,13 +69,7 @@ def make_eval_fn(
 def with_average(
   eval_fn: EvalFn, params: Any, average: Any
 ) -> dict[str, int | float]:
-  """Returns metrics of parameters and, as `NAME_ema`, of their moving average.
-
-  Args:
-    eval_fn: parameters to metrics.
-    params: parameters.
-    average: moving average of the parameters; empty if there is none.
-  """
+  """Returns metrics of `params` and, as `NAME_ema`, of their average, if any."""
   metrics = eval_fn(params)
   if not average:
     return metrics

@@ -82,12 +82,8 @@ def of_rows(
 ) -> dict[str, float]:
   """Returns the accuracies of probes of a loaded model, see `accuracies`.
 
-  Args:
-    rows: a source to index and features of each decoded image, such as
-      `Predictor.iter_features`.
-    names: see `fit`.
-    train: images to fit probes to.
-    test: images to evaluate them on.
+  `rows`, such as `Predictor.iter_features`, yields the index and the features of
+  each decoded image of a source.
 
   Raises:
     errors.UserError: if there is no such probe, or no image can be decoded.

@@ -29,12 +29,8 @@ def retrieval(
   An image whose caption other images share is found by any of these captions. Among
   equal similarities the first wins, so that equal embeddings find little.
 
-  Args:
-    zimg: embeddings of images, of length 1.
-    ztxt: embeddings of their texts, of length 1.
-    tokens: the texts.
-    out: temperature `t` and bias `b` of `models.LitModel`.
-    loss: name in `losses.LOSSES`.
+  Embeddings have length 1; `out` has temperature `t` and bias `b` of
+  `models.LitModel`.
   """
   _, ids = np.unique(tokens, axis=0, return_inverse=True)
   ids = ids.reshape(-1)

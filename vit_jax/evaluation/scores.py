@@ -66,11 +66,8 @@ def predict(
 ) -> Predictions:
   """Returns the predictions for the images of a source.
 
-  Args:
-    rows: index and probabilities of each decoded image, of
-      `Predictor.probabilities`.
-    class_names: classes of the model.
-    source: labelled images.
+  `rows` are those of `Predictor.probabilities`: index and probabilities of each
+  decoded image. `class_names` are those of the model.
 
   Raises:
     errors.UserError: if the model does not know the classes, or no image can be
@@ -215,9 +212,7 @@ def real_accuracy(
 ) -> dict[str, int | float]:
   """Returns the accuracy by ReaL labels (arXiv:2006.07159).
 
-  Args:
-    p: predictions.
-    accepted: correct classes of each image; images without any do not count.
+  `accepted` has the correct classes of each image; images without any do not count.
   """
   right = [
     best in labels

@@ -31,10 +31,7 @@ def load_batch(
 ) -> tuple[Float[np.ndarray, 'B H W C'], Captions]:
   """Returns images in [0, 1] and the lines of text for each.
 
-  Args:
-    config: settings of a run; its weights are not read.
-    num: number of images; a test split may have fewer.
-    test: whether to return test images, as evaluation sees them.
+  With `test`, these are test images, as evaluation sees them. No weights are read.
 
   Raises:
     errors.UserError: if a setting or a file is wrong, or there are no labels.

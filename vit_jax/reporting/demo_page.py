@@ -68,14 +68,10 @@ def _drawn(predictor: predictor_lib.Predictor, image: Any) -> np.ndarray:
 def serve(
   blocks: Any, *, host: str, port: int | None, max_mb: int, block: bool = True
 ) -> str:
-  """Serves the page and prints its address; returns the address.
+  """Serves the page, prints its address and returns it, at once unless `block`.
 
-  Args:
-    blocks: the page.
-    host: address to listen at.
-    port: port to listen at; None for the first free one from 7860.
-    max_mb: largest file accepted.
-    block: whether to wait until the user interrupts.
+  The `port` None is the first free one from 7860. Files larger than `max_mb` are
+  refused.
 
   Raises:
     errors.UserError: if the port is taken.

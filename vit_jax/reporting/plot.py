@@ -82,13 +82,10 @@ def curves(
   log_x: bool = False,
   size: tuple[int | float, int | float] = (5, 3.5),
 ) -> Any:
-  """Returns a figure of lines, in panels side by side.
+  """Returns a figure of lines by name, in panels by the title of their y axis.
 
-  Args:
-    panels: lines by name, by the title of the y axis of their panel.
-    x: title of the x axis.
-    log_x: whether the x axis is logarithmic, with a tick at each point.
-    size: (width, height) of a panel in inches.
+  With `log_x`, the x axis is logarithmic and has a tick at each point. `size` is
+  the (width, height) of a panel in inches.
   """
   figure = _figure(size[0] * len(panels), size[1])
   all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -148,12 +145,8 @@ def mosaic(
 ) -> Any:
   """Returns a figure of many small images in a grid.
 
-  Args:
-    tiles: values to colour, or [..., 3] in [0, 1].
-    x: title of the columns, which are numbered from 1; '' for no axes.
-    y: title of the rows.
-    title: title of the figure.
-    bar: label of the colour bar; '' for none.
+  Tiles are values to colour, or [..., 3] in [0, 1]. `x` and `y` are the titles of
+  columns and rows, which are numbered from 1; `bar` labels the colour bar.
   """
   rows, columns, h, w = tiles.shape[:4]
   gap = max(1, h // 16)
