@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from vit_jax.commands import cli
 from vit_jax.commands import predictor_flags
 from vit_jax.reporting import demo_page
+from vit_jax.runtime import errors
 
 
 def define_flags() -> None:
@@ -25,7 +25,8 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  cli.refuse_words(argv)
+  if len(argv) > 1:
+    raise errors.UserError(f'{argv[1]}: only flags are taken.')
   options = flags.FLAGS
   predictor = predictor_flags.from_flags()
   blocks = demo_page.page(predictor, options.model, options.top_k)
