@@ -47,7 +47,7 @@ def test_small_images_are_measured_raw_too(tmp_path):
   assert raw['library'] == 'vit_jax raw'
 
 
-def test_a_peer_that_is_not_there_is_an_error(image_folder):
+def test_missing_peer_is_an_error(image_folder):
   process = run(
     MODULE,
     f'--folder={image_folder}',

@@ -79,7 +79,9 @@ def test_probabilities_are_those_of_the_averaged_templates(lit_run, unseen):
   assert [p for _, p in row] == pytest.approx(sorted(want)[::-1], abs=1e-4)
 
 
-def test_the_command_line(lit_run, unseen, tmp_path):
+def test_command_prints_json_and_refuses_missing_models(
+  lit_run, unseen, tmp_path
+):
   (tmp_path / 'labels.txt').write_text('\n'.join(COLOURS) + '\n')
   files = list(unseen)[:3]
   result = call_command(
@@ -150,7 +152,7 @@ def test_released_models_are_found_by_either_name(released, unseen):
     zero_shot_lib.load(str(released / 'mine.npz'))
 
 
-def test_what_does_not_fit_is_named(released, monkeypatch, lit_run, unseen):
+def test_mismatches_are_named(released, monkeypatch, lit_run, unseen):
   load = lambda *args: zero_shot_lib.load(*args, pretrained_dir=str(released))
   path = next(iter(unseen))
   weights = load('LiT-L16Ti')
@@ -208,7 +210,7 @@ def test_a_vocabulary_past_the_embeddings_is_refused(lit_run, tmp_path, unseen):
     list(zero_shot_lib.classify(weights, list(unseen), ['a']))
 
 
-def test_lists_are_given_or_in_files(tmp_path):
+def test_lists_come_from_text_or_files(tmp_path):
   (tmp_path / 'list').write_text('a b\n\n c, d \n')
   assert zero_shot.read_list(str(tmp_path / 'list')) == ['a b', 'c, d']
   assert zero_shot.read_list('a b, c') == ['a b', 'c']

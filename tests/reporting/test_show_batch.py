@@ -1,4 +1,4 @@
-"""Contact sheets show what training sees, and say what it is."""
+"""Contact sheets show the images and labels of a batch."""
 
 from conftest import call_command
 from conftest import tiny_lit
@@ -50,7 +50,7 @@ def test_mixed_images_have_two_labels(image_folder):
       assert mean[channel] == pytest.approx(want, abs=15)
 
 
-def test_a_sheet():
+def test_sheet_places_images_and_cuts_captions():
   rng = np.random.default_rng(0)
   images = rng.random((5, 16, 32, 1)).astype(np.float32)
   captions = [['one'], ['two'], ['three'], ['W' * 99, 'x'], ['']]
@@ -69,7 +69,7 @@ def test_a_sheet():
     contact_sheet.draw(images.reshape(5, 16, 16, 2), captions)
 
 
-def test_the_command(image_folder, tmp_path):
+def test_command_writes_a_sheet(image_folder, tmp_path):
   def command(*args):
     return call_command(
       'show_batch',
