@@ -15,6 +15,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from typing import Any, NoReturn
 
 INTERRUPTED = 130  # Exit code of shells: 128 and the number of the signal.
@@ -66,6 +67,7 @@ def write_last_line(line: str, *, kills_workers: bool = False) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     if kills_workers:
       _kill_workers()
+    time.sleep(0.05)  # For writes that had begun.
     os.write(stderr, text.encode(errors='backslashreplace'))
 
 
