@@ -91,7 +91,7 @@ def test_resize_test_is_exported():
   processor, cfg = exported(39)
   assert processor['size'] == {'shortest_edge': 39}
   assert processor['crop_size'] == {'height': 32, 'width': 32}
-  # As timm computes it.
+  # timm computes it so.
   assert (math.floor(32 / cfg['crop_pct']), cfg['crop_mode']) == (39, 'center')
   processor, cfg = exported((40, 40))
   assert processor['size'] == {'height': 40, 'width': 40}

@@ -38,7 +38,7 @@ def from_timm(config, arrays=None):
   return timm.from_state_dict(arrays, base | config)
 
 
-NEW_NAMES = (  # Of the modules of transformers 5.
+NEW_NAMES = (  # The modules of transformers 5.
   ('encoder.layer.', 'layers.'),
   ('attention.attention.query', 'attention.q_proj'),
   ('attention.attention.key', 'attention.k_proj'),

@@ -27,7 +27,7 @@ _BLOCK = (
   ('MlpBlock_0/Dense_1', 'output.dense'),
 )
 
-_NAMES = {  # Of a `ViTModel`.
+_NAMES = {  # The names in a `ViTModel`.
   'cls': 'embeddings.cls_token',
   'Transformer/posembed_input/pos_embedding': 'embeddings.position_embeddings',
   **torch_layout.array_names(

@@ -19,7 +19,7 @@ from vit_jax.weights import record as weights_lib
 from vit_jax.weights import timm_names
 from vit_jax.weights import torch_layout
 
-EPSILON = 1e-6  # Of LayerNorm; timm's config.json does not give it.
+EPSILON = 1e-6  # LayerNorm's; timm's config.json does not give it.
 OPTIONS = 'vit_jax_options'  # Our key there, for settings it cannot give.
 
 _POSEMB = 'Transformer/posembed_input/pos_embedding'
@@ -38,7 +38,7 @@ _UNUSUAL = (
   (r'vit_(so400m|giantopt)_patch16_siglip_.*', {'act_layer': 'gelu_tanh'}),
 )
 
-HYBRIDS_DIFFER = (
+_HYBRIDS_DIFFER = (
   'timm standardises the kernels of a ResNet by another formula: logits of'
   ' hybrids differ by up to 1e-3 of their size.'
 )
@@ -149,7 +149,7 @@ def _describe(
   encoder['exact_gelu'] = _EXACT_GELU[activation]
   encoder.update(config.get(OPTIONS, {}))
   if spec.of(model).stem_units is not None:
-    logging.warning(HYBRIDS_DIFFER)
+    logging.warning(_HYBRIDS_DIFFER)
   pretrained = config.get('pretrained_cfg') or config
   size, config_size = weights.preprocessing.size, _image_size(config)
   if config_size and (size is None or arguments.get('img_size')):
