@@ -6,9 +6,9 @@ CIFAR-10 is downloaded; a folder {train,test}/<class>/<image> is as good:
 --config=configs/cifar10_scratch.py:/path/to/cifar10. Measured: 79.3 % of the test
 images, see RESULTS.md.
 
-Two hours of two CPU cores decide what is here: a narrow model, for more epochs,
-and images that are only moved and mirrored, of which one epoch taught more than one
-of stronger augmentation. From epoch 32 on the loss of the test images grows, so
+The settings suit two hours of two CPU cores: a narrow model, for more epochs, and
+images that are only shifted and mirrored, because an epoch of them taught more than
+one with stronger augmentation. From epoch 32 on the loss of the test images grows, so
 with a GPU train longer, with stronger augmentation, such as
 --config.total_epochs=300 --config.pp.augmentation=medium1 --config.pp.cutmix=1
 """

@@ -2,7 +2,8 @@
 
 python -m vit_jax.main --config=configs/finetune_mini.py --workdir=/tmp/digits
 
-On the digits of scikit-learn, or on another data set, of which one label in ten does:
+Trains on the digits of scikit-learn, or on another data set, where one label in ten
+is enough:
 --config=configs/finetune_mini.py:cifar10 --config.pp.train='train[:10%]'. With
 --config.pretrained='' it starts from random weights instead.
 """

@@ -22,8 +22,8 @@ from vit_jax.configs import registry
 def get_config(model_folder: str) -> ml_collections.ConfigDict:
   if ',' not in model_folder:
     raise ValueError(
-      f'configs/folder.py needs a model and a folder,'
-      f' folder.py:b16,/path/to/data say, not {model_folder!r}.'
+      f'configs/folder.py needs a model and a folder'
+      f' such as folder.py:b16,/path/to/data, not {model_folder!r}.'
     )
   model, folder = model_folder.split(',', 1)
   config = common.with_dataset(common.get_config(), folder)

@@ -3,9 +3,9 @@
 python -m vit_jax.main --config=configs/lit_folder.py:lit_l16ti,/path/to/data \
   --workdir=/tmp/lit
 
-The folder has {train,test}/captions.tsv, an image and its caption a line, a TAB
-between them. The image tower is a released ViT; to go on from both towers of a
-released LiT: --config.pretrained=LiT-L16Ti.
+The folder has {train,test}/captions.tsv with an image, a TAB and its caption on each
+line. The image tower is a released ViT; --config.pretrained=LiT-L16Ti starts from both
+towers of a released LiT.
 
 As in arXiv:2111.07991: a locked image tower, a learning rate of 0.001 with cosine
 decay, clipping at norm 1, weight decay 1e-4 a step (0.1 here, where it is multiplied
@@ -22,8 +22,8 @@ from vit_jax.configs import models
 def get_config(model_folder: str) -> ml_collections.ConfigDict:
   if ',' not in model_folder:
     raise ValueError(
-      f'configs/lit_folder.py needs a model and a folder,'
-      f' lit_folder.py:lit_l16ti,/path/to/data say, not {model_folder!r}.'
+      f'configs/lit_folder.py needs a model and a folder'
+      f' such as lit_folder.py:lit_l16ti,/path/to/data, not {model_folder!r}.'
     )
   model, folder = model_folder.split(',', 1)
   config = common.with_dataset(common.get_config(), folder)

@@ -27,8 +27,8 @@ from vit_jax.configs import models
 def get_config(model_dataset: str) -> ml_collections.ConfigDict:
   if ',' not in model_dataset:
     raise ValueError(
-      f'configs/pretrain.py needs a model and a data set,'
-      f' pretrain.py:b16,imagenet2012 say, not {model_dataset!r}.'
+      f'configs/pretrain.py needs a model and a data set'
+      f' such as pretrain.py:b16,imagenet2012, not {model_dataset!r}.'
     )
   model, dataset = model_dataset.split(',', 1)
   config = common.with_dataset(common.get_config(), dataset)

@@ -27,8 +27,8 @@ _AUGMENTATION = {'ViT-Ti_16': 'light1', 'ViT-S_32': 'light2'}
 def get_config(model_dataset: str) -> ml_collections.ConfigDict:
   if ',' not in model_dataset:
     raise ValueError(
-      f'configs/pretrain_augreg.py needs a model and a data set,'
-      f' pretrain_augreg.py:s16,imagenet2012 say, not {model_dataset!r}.'
+      f'configs/pretrain_augreg.py needs a model and a data set'
+      f' such as pretrain_augreg.py:s16,imagenet2012, not {model_dataset!r}.'
     )
   model, dataset = model_dataset.split(',', 1)
   config = common.with_dataset(common.get_config(), dataset)

@@ -26,7 +26,7 @@ _SWEEPS = {  # Rates and the part of the training images that is left out.
 def get_config(model_dataset: str) -> ml_collections.ConfigDict:
   if ',' not in model_dataset:
     raise ValueError(
-      f'configs/sweep.py needs a model and a data set, sweep.py:b16,cifar10 say,'
+      f'configs/sweep.py needs a model and a data set such as sweep.py:b16,cifar10,'
       f' not {model_dataset!r}.'
     )
   model, dataset = model_dataset.split(',', 1)

@@ -34,8 +34,8 @@ def get_config(variant_folder: str) -> ml_collections.ConfigDict:
   variant, _, folder = variant_folder.partition(',')
   if variant not in _VARIANTS or not folder:
     raise ValueError(
-      f'configs/tiny_imagenet.py needs one of {", ".join(_VARIANTS)} and a folder,'
-      f' tiny_imagenet.py:ours,/path/to/images say, not {variant_folder!r}.'
+      f'configs/tiny_imagenet.py needs one of {", ".join(_VARIANTS)} and a folder'
+      f' such as tiny_imagenet.py:ours,/path/to/images, not {variant_folder!r}.'
     )
   config = common.with_dataset(common.get_config(), folder)
   (patch, depth, width, mlp, heads), decay, dropout = _VARIANTS[variant]

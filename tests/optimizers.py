@@ -14,11 +14,11 @@ import jax
 import numpy as np
 
 from tests import meshes
-from vit_jax.configs import resolved
 from vit_jax.models import blocks
 from vit_jax.runtime import sharding
 from vit_jax.training import classification
 from vit_jax.training import freeze
+from vit_jax.training import resolve
 from vit_jax.training import stages
 from vit_jax.training import state as state_lib
 
@@ -43,7 +43,7 @@ def get_config(folder, optimizer, scan, frozen, ema):
   config.total_steps = 3
   config.accum_steps = 1
   config.batch = 16
-  return resolved.with_defaults(config)
+  return config
 
 
 def batches(size, image_shape, mesh):
@@ -64,7 +64,7 @@ def run(folder, optimizer, sizes, scan, frozen, ema):
   config = get_config(folder, optimizer, scan, frozen, ema)
   devices = jax.devices()[: np.prod(sizes)]
   mesh = sharding.make_mesh(*sizes, devices=devices)
-  task = classification.make_task(config, mesh)
+  task = classification.make_task(resolve.resolve(config, mesh))
   (stage,) = task.stages
   state = stage.new_state(task.initial_params(None))
   step = stages.jit_step(stage, mesh)

@@ -1,10 +1,9 @@
 """Chooses the learning rate on held-out images, then trains on all of them.
 
-Any run file can be swept. As the paper does (Sec. B.1.1), each rate is tried
-without a part of the training images, on which the best one is chosen; the test
-images are looked at once for each seed, at the end. The same command runs only
-what is not finished; with other settings it refuses the workdir. A trial that
-fails does not stop the others.
+Any run file can be swept. As in the paper (Sec. B.1.1), trials leave out a part of
+the training images, on which the best rate is chosen; the test images are evaluated
+once for each seed, at the end. The same command runs only what is not finished; with
+other settings it refuses the workdir. A trial that fails does not stop the others.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +21,6 @@ from vit_jax.reporting import plot
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import hosts
-from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import resolve
@@ -34,11 +32,11 @@ from vit_jax.weights import artifact
 Trainer = Callable[[ml_collections.ConfigDict, str], Any]
 Trial = dict[str, Any]
 
-_AT_THE_END = 2**62  # More steps than any run has: the last one is evaluated.
+_AT_THE_END = 2**62  # More steps than any run has: evaluates the last one.
 
 _PERCENT = re.compile(r'(\w+)(?:\[(?:(\d+)%)?:(?:(\d+)%)?\])?')
 
-# Settings that change speed and what is logged, but not what is learned.
+# Settings that change speed and logs, but not what is learned.
 _MAY_CHANGE = (
   'checkpoint_every',
   'checkpoint_every_epochs',
@@ -72,33 +70,34 @@ def sweep(
     The content of `sweep.json`: the trials, the best rate, accuracies by seed.
 
   Raises:
-    errors.UserError: if a run of other settings is in the workdir, no trial
-      ended, or a final run fails.
+    errors.UserError: if a workdir has a run of other settings, no trial ends, or
+      a final run fails.
   """
   root, how = storage.as_path(workdir), config.sweep
   train = train or train_lib.train_and_evaluate
-  trials = {
-    root / 'trials' / f'base_lr={rate:g}': _held_out(config, rate)
-    for rate in how.base_lr
-  }
-  if len(trials) < len(how.base_lr):  # By six digits, as folders are named.
+  trials, finals = [], {}
+  for rate in how.base_lr:
+    name = f'base_lr={rate:g}'
+    folder = workdir_lib.at(root / 'trials' / name)
+    trials.append((_held_out(config, rate), folder))
+    finals[rate] = {
+      seed: (
+        _with(config, base_lr=rate, seed=seed),
+        workdir_lib.at(root / 'final' / name / f'seed={seed}'),
+      )
+      for seed in how.seeds
+    }
+  if len({folder for _, folder in trials}) < len(trials):
     raise errors.UserError(
       f'config.sweep.base_lr is {how.base_lr}, which has a value twice.'
     )
-  finals = {
-    rate: {
-      seed: root / 'final' / f'base_lr={rate:g}' / f'seed={seed}'
-      for seed in how.seeds
-    }
-    for rate in how.base_lr
-  }
-  # All of them before any is run: what is refused is refused at once.
-  for path, trial in trials.items():
-    _check_same(trial, path)
-  for rate, paths in finals.items():
-    for seed, path in paths.items():
-      _check_same(_with(config, base_lr=rate, seed=seed), path)
-  tried = [_trial(trial, path, train) for path, trial in trials.items()]
+  # Refuses all workdirs that do not fit before anything is run.
+  for one in [
+    *trials,
+    *(x for seeds in finals.values() for x in seeds.values()),
+  ]:
+    _check_same(*one)
+  tried = [_trial(*trial, train) for trial in trials]
   ended = [trial for trial in tried if 'accuracy' in trial]
   if not ended:
     raise errors.UserError(
@@ -107,8 +106,7 @@ def sweep(
   best = max(ended, key=lambda trial: trial['accuracy'])['base_lr']
   logging.info('The best of %s is %g.', tuple(how.base_lr), best)
   accuracies = {
-    seed: _run(_with(config, base_lr=best, seed=seed), path, train)
-    for seed, path in finals[best].items()
+    seed: _run(*final, train) for seed, final in finals[best].items()
   }
   result = {'trials': tried, 'best_base_lr': best, 'test': accuracies}
   if jax.process_index() == 0:
@@ -146,7 +144,7 @@ def table(result: Mapping[str, Any]) -> str:
   if len(rates) > 1 and result['best_base_lr'] in (rates[0], rates[-1]):
     lines += [
       '',
-      'The best base_lr is the last of those tried: try further ones.',
+      'The best base_lr is the last one tried: try rates beyond it.',
     ]
   return '\n'.join(lines)
 
@@ -179,7 +177,8 @@ def held_out(config: ml_collections.ConfigDict) -> tuple[str, str]:
   if train and holdout:
     return train, holdout
   part = _PERCENT.fullmatch(config.pp.train)
-  start, end = (int(part[2] or 0), int(part[3] or 100)) if part else (0, 0)
+  name, *percents = part.groups() if part else ('', '0', '0')
+  start, end = int(percents[0] or 0), int(percents[1] or 100)
   middle = end - max(1, round((end - start) / 10))
   if train or holdout or not start < middle < end <= 100:
     raise errors.UserError(
@@ -189,7 +188,7 @@ def held_out(config: ml_collections.ConfigDict) -> tuple[str, str]:
     )
   tail = f'{end}%' if end < 100 else ''
   head = f'{start}%' if start else ''
-  return f'{part[1]}[{head}:{middle}%]', f'{part[1]}[{middle}%:{tail}]'
+  return f'{name}[{head}:{middle}%]', f'{name}[{middle}%:{tail}]'
 
 
 def _held_out(
@@ -201,34 +200,29 @@ def _held_out(
 
 
 def _check_same(
-  config: ml_collections.ConfigDict, workdir: storage.Path
+  config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
 ) -> None:
-  """Raises `errors.UserError` if a run of other settings or data is there."""
-  run = workdir_lib.at(workdir)
-  saved = files.read_json(run.config)
+  """Raises `errors.UserError` if the workdir has a run of other settings or data."""
+  saved = files.read_json(workdir.config)
   if not saved:
     return
-  mesh = sharding.make_mesh(**config.mesh)
-  filled = resolve.fill(config, run, mesh, resumed=True)
-  asked = start.plain(filled.config)
-  changed = resume.changed(
-    {k: v for k, v in saved.items() if k not in _MAY_CHANGE},
-    {k: v for k, v in asked.items() if k not in _MAY_CHANGE},
+  run = resolve.resolve(config, begun=workdir)
+  before, now = (
+    {k: v for k, v in settings.items() if k not in _MAY_CHANGE}
+    for settings in (saved, start.plain(run.config))
   )
-  if changed:
+  if changed := resume.changed(before, now):
     raise errors.UserError(
-      f'{workdir} has a run of other settings: {", ".join(changed)}. Give'
+      f'{workdir} has a run of other settings: {", ".join(changed)}. Choose'
       f' another workdir, or delete that folder to run it again.'
     )
-  splits = {
-    'config.pp.train': filled.splits.train.source,
-    'config.pp.test': filled.splits.test.source,
-  }
-  resume.check_data(run, splits, resumed=True)
+  resume.check_data(workdir, run.splits, resumed=True)
 
 
 def _trial(
-  config: ml_collections.ConfigDict, workdir: storage.Path, train: Trainer
+  config: ml_collections.ConfigDict,
+  workdir: workdir_lib.Workdir,
+  train: Trainer,
 ) -> Trial:
   """Returns the rate of a trial and its accuracy, or why it failed."""
   try:
@@ -239,13 +233,14 @@ def _trial(
 
 
 def _run(
-  config: ml_collections.ConfigDict, workdir: storage.Path, train: Trainer
+  config: ml_collections.ConfigDict,
+  workdir: workdir_lib.Workdir,
+  train: Trainer,
 ) -> float:
-  """Returns the accuracy of a run; one that has begun continues."""
-  folder = workdir_lib.at(workdir).artifact
-  if not artifact.is_artifact(folder):
+  """Returns the accuracy of a run, which is resumed if it has begun."""
+  if not artifact.is_artifact(workdir.artifact):
     with hosts.agreeing(str(workdir)):
-      workdir.mkdir(parents=True, exist_ok=True)
+      workdir.folder.mkdir(parents=True, exist_ok=True)
       train(config, str(workdir))
-  saved = files.read_json(folder / artifact.CONFIG)
+  saved = files.read_json(workdir.artifact / artifact.CONFIG)
   return saved['info']['metrics'][state_lib.BEST_METRIC]

@@ -1,25 +1,21 @@
-"""Training: what the loop needs, and what it leaves."""
+"""A training run, from its settings to its artifact."""
 
 import contextlib
 import functools
-import json
 from typing import Any
 
-from absl import logging
 import jax
 from jaxtyping import Array
 import ml_collections
 
 from vit_jax import official
-from vit_jax.configs import arguments
-from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import batching
 from vit_jax.evaluation import evaluator
-from vit_jax.models import blocks
 from vit_jax.models import flops
 from vit_jax.runtime import sharding
 from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import finish
 from vit_jax.training import loop
 from vit_jax.training import metrics as metrics_lib
 from vit_jax.training import profiler
@@ -30,8 +26,6 @@ from vit_jax.training import start
 from vit_jax.training import state as state_lib
 from vit_jax.training import task as task_lib
 from vit_jax.training import tasks
-from vit_jax.weights import artifact
-from vit_jax.weights import record as weights_lib
 
 Batch = dict[str, Array]
 
@@ -44,7 +38,7 @@ def __getattr__(name: str) -> Any:
 def train_and_evaluate(
   config: ml_collections.ConfigDict, workdir: str
 ) -> state_lib.TrainState:
-  """Trains, evaluates, saves; goes on from the newest checkpoint if there is.
+  """Trains, evaluates and saves; resumes from the newest checkpoint if any.
 
   Args:
     config: see `configs.common`.
@@ -55,127 +49,87 @@ def train_and_evaluate(
 
   Raises:
     errors.UserError: if a setting or a file is wrong, or the loss not finite.
-    KeyboardInterrupt: after Ctrl-C, the state being saved.
-    SystemExit: 0, after SIGTERM, likewise.
+    KeyboardInterrupt: after Ctrl-C, once the state is saved.
+    SystemExit: 0, after SIGTERM, once the state is saved.
   """
-  config = resolved.complete(config)
-  validate.validate(config)
-  run = workdir_lib.at(workdir)
-  with workdir_lib.guarded(run):
-    return _train(config, run)
-
-
-def _train(
-  config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
-) -> state_lib.TrainState:
-  start.check(config, workdir)
-  mesh = sharding.make_mesh(**config.mesh)
-  start.check_batches(config, mesh)
-  saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
-  config, task, state = _begin(config, workdir, mesh, saver)
-  first_step = int(state.step)
-  start.describe(config, task, workdir, first_step)
-  writer = metrics_lib.Writer(
-    workdir, first_step + 1, loggers=config.loggers, config=start.plain(config)
-  )
-  parts = loop.Parts(
-    stages=task.stages,
-    jit_step=functools.partial(stages_lib.jit_step, mesh=mesh),
-    eval_fn=task.eval_fn,
-    batches=batching.train_batches(
-      task.data,
-      mesh,
-      config.batch,
-      seed=config.seed,
-      first_step=first_step,
-      total_steps=config.total_steps,
-    ),
-    saver=saver,
-    writer=writer,
-    progress=_progress(config, task, first_step),
-    profile=profiler.Profile(config.profile_steps, workdir.profile),
-  )
-  with contextlib.closing(writer), contextlib.closing(parts.batches):
-    state, test_metrics = loop.run(config, state, parts)
-    if test_metrics is None and config.eval_every:  # The run had ended before.
-      test_metrics = evaluator.with_average(
-        task.eval_fn, state.params, state.ema
-      )
-    _finish(config, state, task, test_metrics, workdir)
+  config = validate.validate(config)
+  folder = workdir_lib.at(workdir)
+  with workdir_lib.guarded(folder):
+    run, saver = _resolve(config, folder)
+    task, state = _begin(run, folder, saver)
+    start.describe(run, task, folder, int(state.step))
+    state, test_metrics = _loop(run, task, state, folder, saver)
+    finish.write_artifacts(run, task, state, test_metrics, folder)
   return state
 
 
+def _resolve(
+  config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
+) -> tuple[resolve.Run, state_lib.Saver]:
+  """Returns what the run will do, and its checkpoints so far."""
+  mesh = sharding.make_mesh(**config.mesh)
+  start.check(config, workdir, mesh)
+  saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
+  begun = None if saver.latest_step is None else workdir
+  return resolve.resolve(config, mesh, begun=begun), saver
+
+
 def _begin(
-  config: ml_collections.ConfigDict,
-  workdir: workdir_lib.Workdir,
-  mesh: jax.sharding.Mesh,
-  saver: state_lib.Saver,
-) -> tuple[ml_collections.ConfigDict, task_lib.Task, state_lib.TrainState]:
-  """Returns the config with nothing left open, the task, and the first state.
-
-  The state is that of the newest checkpoint, if the workdir has one.
-  """
-  resumed = saver.latest_step is not None
-  filled = resolve.fill(config, workdir, mesh, resumed=resumed)
-  config = filled.config
-  splits = {
-    'config.pp.train': filled.splits.train.source,
-    'config.pp.test': filled.splits.test.source,
-  }
-  fingerprints = resume.check_data(workdir, splits, resumed=resumed)
-  start.check_steps(config, saver.latest_step, workdir)
-  task = tasks.make(config, mesh, splits=filled.splits)
-  if not resumed:
-    state = task.stages[0].new_state(task.initial_params(filled.weights))
+  run: resolve.Run, workdir: workdir_lib.Workdir, saver: state_lib.Saver
+) -> tuple[task_lib.Task, state_lib.TrainState]:
+  """Returns the task, and the state of the newest checkpoint or a new one."""
+  saved = saver.latest_step
+  data = resume.check_data(workdir, run.splits, resumed=saved is not None)
+  start.check_steps(run.config, saved, workdir)
+  task = tasks.make(run)
+  if saved is None:
+    state = task.stages[0].new_state(task.initial_params(run.weights))
   else:
-    stage = stages_lib.at(task.stages, saver.latest_step)
-    with resume.naming_changes(workdir, start.plain(config)):
-      state = saver.restore(stage.like)
-  resume.remember_data(workdir, fingerprints)
-  return config, task, state
+    with resume.naming_changes(workdir, start.plain(run.config)):
+      state = saver.restore(stages_lib.at(task.stages, saved).like)
+  resume.remember_data(workdir, data)
+  return task, state
 
 
-def _progress(config, task, first_step) -> metrics_lib.Progress:
-  return metrics_lib.Progress(
+def _loop(
+  run: resolve.Run,
+  task: task_lib.Task,
+  state: state_lib.TrainState,
+  workdir: workdir_lib.Workdir,
+  saver: state_lib.Saver,
+) -> tuple[state_lib.TrainState, loop.Metrics | None]:
+  """Runs the steps that are left; returns the last state and test metrics."""
+  config, data, first_step = run.config, task.data, int(state.step)
+  batches = batching.train_batches(
+    data,
+    run.mesh,
+    config.batch,
+    seed=config.seed,
+    first_step=first_step,
+    total_steps=config.total_steps,
+  )
+  writer = metrics_lib.Writer(
+    workdir, first_step + 1, loggers=config.loggers, config=start.plain(config)
+  )
+  progress = metrics_lib.Progress(
     first_step,
     config.total_steps,
     config.batch,
-    flops.train_flops(task.model, task.data.image_shape),
+    flops.train_flops(task.model, data.image_shape),
     flops.peak_flops(jax.devices()[0]),
   )
-
-
-def _finish(config, state, task, test_metrics, workdir) -> None:
-  """Leaves artifact and report; also the artifact of averaged parameters."""
-  data = task.data
-  if data.train.skipped:
-    logging.warning('%d training images were skipped.', len(data.train.skipped))
-  info = {
-    'dataset': config.dataset,
-    'step': int(state.step),
-    'metrics': test_metrics,
-  }
-  trees = {workdir.artifact: state.params, workdir.artifact_ema: state.ema}
-  for path, params in trees.items():
-    if not params:
-      continue
-    params = blocks.unstack(artifact.to_numpy(params))
-    if jax.process_index():
-      continue
-    weights = _weights(config, task, params, info)
-    artifact.save(path, weights)
-    logging.info(
-      'The model is in %s: %s', path, test_metrics or 'not evaluated'
-    )
-
-
-def _weights(config, task, params, info) -> weights_lib.Weights:
-  return weights_lib.Weights(
-    params=params,
-    model=arguments.of_saved_model(config),
-    class_names=task.data.class_names,
-    preprocessing=task.data.preprocessing,
-    loss=config.loss,
-    info=json.loads(json.dumps(info)),
-    vocabulary=task.vocabulary,
+  parts = loop.Parts(
+    stages=task.stages,
+    jit_step=functools.partial(stages_lib.jit_step, mesh=run.mesh),
+    eval_fn=task.eval_fn,
+    batches=batches,
+    saver=saver,
+    writer=writer,
+    progress=progress,
+    profile=profiler.Profile(config.profile_steps, workdir.profile),
   )
+  with contextlib.closing(writer), contextlib.closing(batches):
+    state, metrics = loop.run(config, state, parts)
+    if metrics is None and config.eval_every:  # The run had ended before.
+      metrics = evaluator.with_average(task.eval_fn, state.params, state.ema)
+  return state, metrics

@@ -222,4 +222,4 @@ def test_the_table():
   assert '| 0.1 | it diverged |' in lines
   assert lines[-1] == '| 0.01 | 0.6000 ± 0.1414 | 2 |'
   table = sweep.table(result | {'best_base_lr': 0.001})
-  assert table.endswith('try further ones.')
+  assert table.endswith('try rates beyond it.')

@@ -182,11 +182,11 @@ def test_a_data_set_needs_no_preset():
 
 
 def test_run_files_say_what_argument_they_need():
-  with pytest.raises(ValueError, match='vit.py:b16,cifar10 say'):
+  with pytest.raises(ValueError, match='such as vit.py:b16,cifar10'):
     load('vit', 'b16')
   with pytest.raises(ValueError, match="no model 'b17'. Available: testing"):
     load('vit', 'b17,cifar10')
-  with pytest.raises(ValueError, match='folder.py:b16,/path/to/data say'):
+  with pytest.raises(ValueError, match='such as folder.py:b16,/path/to/data'):
     load('folder', 'b16')
 
 

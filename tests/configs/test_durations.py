@@ -84,7 +84,7 @@ def test_a_peak_that_is_not_reached_is_said(
   validate.validate(config)
   config = durations.in_steps(config, config.batch)  # An epoch is one step.
   _, schedule = stages.optimizer(config, {})
-  start.warn_of_low_peaks(config, [schedule])
+  start._warn_of_low_peaks([config], [schedule])
   rates = [float(schedule(step)) for step in range(total)]
   assert (max(rates) < 0.02 * 0.999) == (peak is not None)
   assert ('do not fit' in caplog.text) == (peak is not None)
@@ -102,7 +102,7 @@ def test_stages_that_never_reach_their_peak_are_named(caplog):
   schedules = [
     stages.optimizer(stage, {})[1] for stage in durations.split(config)
   ]
-  start.warn_of_low_peaks(config, schedules)
+  start._warn_of_low_peaks(durations.split(config), schedules)
   [record] = caplog.records
   assert record.getMessage().startswith('Stage 2: warmup_steps 9 and')
 

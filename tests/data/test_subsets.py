@@ -10,7 +10,6 @@ from vit_jax.data import batching
 from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.runtime import errors
-from vit_jax.runtime import sharding
 from vit_jax.training import classification
 from vit_jax.training import resolve
 
@@ -91,13 +90,12 @@ def test_an_epoch_is_the_images_that_are_trained_on(
   config = tiny.get_config(str(image_folder)).unlock()
   config.pp.update(settings)
   config.batch, config.total_epochs, config.eval_every_epochs = 2, 7.0, 1.0
-  mesh = sharding.make_mesh()
-  filled = resolve.fill(config, '', mesh, resumed=False)
-  task = classification.make_task(filled.config, mesh, splits=filled.splits)
+  run = resolve.resolve(config)
+  task = classification.make_task(run)
   trained_on = len(task.data.train)
   assert images in (None, trained_on)
-  assert filled.config.total_steps == round(7 * trained_on / 2)
-  assert filled.config.eval_every == round(trained_on / 2)
+  assert run.config.total_steps == round(7 * trained_on / 2)
+  assert run.config.eval_every == round(trained_on / 2)
   assert opened == [config.pp.train, 'test']
 
 

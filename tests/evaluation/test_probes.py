@@ -7,13 +7,11 @@ from run_files import tiny
 
 from vit_jax import models
 from vit_jax.configs import arguments
-from vit_jax.configs import resolved
 from vit_jax.configs import validate
-from vit_jax.data import batching
 from vit_jax.evaluation import probes
 from vit_jax.runtime import errors
-from vit_jax.runtime import sharding
 from vit_jax.training import classification
+from vit_jax.training import resolve
 
 NAMES = ('2shot', 'knn', 'linear')
 
@@ -59,21 +57,21 @@ def test_neighbours_vote_by_cosine():
 
 @pytest.fixture(scope='module')
 def prepared(tmp_path_factory):
-  """(config, data, parameters, mesh) of a tiny model."""
+  """(run, task, parameters) of a tiny model."""
   from conftest import make_image_folder
 
   folder = make_image_folder(tmp_path_factory.mktemp('probes') / 'images')
   config = tiny.get_config(str(folder)).unlock()
   config.evaluators = NAMES
   config.pp.randaugment = (2, 10)  # Of training alone.
-  config = resolved.with_defaults(config)
-  data, mesh = batching.of_config(config), sharding.make_mesh()
-  task = classification.make_task(config, mesh, data)
-  return config, data, task.initial_params(None), mesh
+  run = resolve.resolve(config)
+  task = classification.make_task(run)
+  return run, task, task.initial_params(None)
 
 
 def test_probes_are_fitted_to_inputs_of_the_head(prepared, monkeypatch):
-  config, data, params, mesh = prepared
+  run, task, params = prepared
+  config, data, mesh = run.config, task.data, run.mesh
   seen, fit = {}, probes.fit
 
   def spy(name, features, labels):
@@ -103,8 +101,7 @@ def test_probes_are_fitted_to_inputs_of_the_head(prepared, monkeypatch):
 
 
 def test_evaluation_reports_probes(prepared):
-  config, data, params, mesh = prepared
-  task = classification.make_task(config, mesh, data)
+  _, task, params = prepared
   metrics = task.eval_fn(jax.device_put(params))
   assert {'accuracy_test', 'accuracy_2shot', 'accuracy_knn'} <= set(metrics)
 

@@ -10,7 +10,6 @@ from vit_jax.models import attention_choice
 from vit_jax.models import layers
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
-from vit_jax.runtime import sharding
 from vit_jax.runtime import workdir
 from vit_jax.training import resolve
 from vit_jax.training import start
@@ -96,11 +95,9 @@ def test_resumed_run_keeps_its_attention(image_folder, tmp_path, monkeypatch):
   )
   config = tiny.get_config(str(image_folder))
   config.dtype = 'bfloat16'
-  mesh = sharding.make_mesh()
+  run = workdir.at(tmp_path)
   fill = lambda resumed: (
-    resolve.fill(
-      config, workdir.Workdir(tmp_path), mesh, resumed=resumed
-    ).config
+    resolve.resolve(config, begun=run if resumed else None).config
   )
   first = fill(resumed=False)
   assert first.attention == 'cudnn'

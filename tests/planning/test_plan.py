@@ -10,7 +10,7 @@ import pytest
 from run_files import tiny
 
 from vit_jax.commands import plan as command
-from vit_jax.configs import resolved
+from vit_jax.data import batching
 from vit_jax.data import sources
 from vit_jax.models import layers
 from vit_jax.planning import compilation
@@ -98,15 +98,22 @@ def test_parse_mesh_fills_in_ones():
   assert command.parse_mesh('fsdp:-1') == {'data': 1, 'fsdp': -1, 'model': 1}
 
 
-def test_open_data_stands_in_for_known_data_sets():
-  config = resolved.with_defaults(tiny.get_config('imagenet2012'))
-  data = compilation.open_data(config)
-  batch = compilation.batch(config, sharding.make_mesh(), data)
+def data_and_batch(dataset, num_classes=None):
+  config = tiny.get_config(dataset)
+  run = plan.resolve_here(config, sharding.make_mesh(), num_classes)
+  data = batching.of_config(run.config, run.splits)
+  return data, compilation.batch(run, data)
+
+
+def task_of(run):
+  return tasks.make(run, batching.of_config(run.config, run.splits))
+
+
+def test_open_splits_stands_in_for_known_data_sets():
+  data, batch = data_and_batch('imagenet2012')
   assert len(data.class_names) == 1000
   assert batch['image'].shape == (8, 16, 24, 3)  # Resized on the host.
-  config = resolved.with_defaults(tiny.get_config('cifar100'))
-  data = compilation.open_data(config, num_classes=7)
-  batch = compilation.batch(config, sharding.make_mesh(), data)
+  data, batch = data_and_batch('cifar100', num_classes=7)
   assert len(data.class_names) == 7
   assert batch['image'].shape == (8, 32, 32, 3)  # Raw.
   assert batch['label'].shape == (8,)
@@ -119,23 +126,22 @@ def test_model_of_weights_downloads_nothing(monkeypatch, tmp_path):
   monkeypatch.setattr(download, 'download', fail)
   config = tiny.get_config('cifar10').unlock()
   config.model, config.pretrained_dir = None, str(tmp_path)
-  known = {}
+  known, mesh = {}, sharding.make_mesh()
   for name in ('augreg-L_16-384', str(GOLDEN / 'hf_vit')):
     config.pretrained = name
-    known[name] = resolved.with_defaults(config, plan.model_of_weights(config))
+    known[name] = plan.resolve_here(config, mesh).config
   assert [c.model.hidden_size for c in known.values()] == [1024, 32]
   for name in ('https://example.com/a.npz', 'unknown'):
     config.pretrained = name
     with pytest.raises(errors.UserError, match=f'{name}, are not here: a plan'):
-      plan.model_of_weights(config)
+      plan.ask_weights_here(config)
 
 
 def test_compile_step_of_lit_needs_no_captions(tmp_path):
   config = tiny_lit(tmp_path)
   config.pretrained_dir = str(tmp_path)
-  mesh = sharding.make_mesh()
-  task = tasks.make(config, mesh, compilation.open_data(config))
-  program = compilation.compile_step(config, mesh, task)
+  run = plan.resolve_here(config, sharding.make_mesh())
+  program = compilation.compile_step(run, task_of(run))
   assert program.fits
   # The image tower is locked: it has no optimizer state.
   assert program.parameters / 2 < program.optimizer < 2 * program.parameters
@@ -266,8 +272,8 @@ def test_advice_names_settings_that_need_less_memory():
     'Out of memory with a batch of 8 in 2 parts on 1 devices (Out of memory'
     ' while trying to allocate 12.50GiB.). Try config.accum_steps=4 or'
     ' config.remat=full or config.batch=4 or a smaller config.pp.crop than'
-    ' (16, 24); if it was an evaluation, a smaller config.batch_eval. What fits, vit-jax plan with the'
-    ' same --config says.'
+    ' (16, 24); if it was an evaluation, a smaller config.batch_eval.'
+    ' vit-jax plan with the same run file prints what fits.'
   )
   other = jax.errors.JaxRuntimeError('INTERNAL: no')
   with pytest.raises(jax.errors.JaxRuntimeError), memory.advice(config):
@@ -297,9 +303,9 @@ def test_plan_of_tpu_topology():
   with pytest.raises(errors.UserError, match='topology v9:2x2 is not known'):
     plan.devices('v9:2x2', None)
   # Activations are in bfloat16, which they are not on the CPU that compiles.
-  config = resolved.with_defaults(tiny.get_config('cifar10'))
+  config = tiny.get_config('cifar10')
   config.dtype = 'bfloat16'
   mesh = sharding.make_mesh(devices=plan.devices('v5e:2x2', None))
-  task = tasks.make(config, mesh, compilation.open_data(config))
-  _, traced = compilation.trace_step(config, mesh, task)
+  planned = plan.resolve_here(config, mesh)
+  _, traced = compilation.trace_step(planned, task_of(planned))
   assert re.search(r':bf16\[[\d,]*\] = tanh', str(traced.jaxpr))

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import types
 
 from conftest import call_command
 from conftest import HANG_SECONDS
@@ -17,6 +18,7 @@ import pytest
 
 from vit_jax import checkpoint
 from vit_jax.commands import train as train_command
+from vit_jax.data import batching
 from vit_jax.data import sources
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
@@ -138,7 +140,8 @@ def test_unread_files_and_a_perfect_model_are_reported(
   (images / 'test' / 'green' / 'x.tif').write_bytes(b'II*')
   source = sources.get_source(str(images), 'test')
   run = workdir_lib.at(tmp_path / 'run')
-  data = resume.check_data(run, {'test': source}, resumed=False)
+  split = types.SimpleNamespace(source=source)
+  data = resume.check_data(run, batching.Splits(split, split), resumed=False)
   resume.remember_data(run, data)
   evaluated = report.scores.predict
 

@@ -14,8 +14,8 @@ from vit_jax import models
 from vit_jax.models import blocks
 from vit_jax.planning import compilation
 from vit_jax.runtime import sharding
-from vit_jax.training import abstract
 from vit_jax.training import optimizers
+from vit_jax.training import stages
 from vit_jax.training import state as state_lib
 
 
@@ -24,7 +24,7 @@ def test_parameters_and_momentum_are_sharded_by_the_rules():
   model = models.get_model('testing', num_classes=4)
   tx = optimizers.create_optimizer(lambda _: 0.1)
   params = models.abstract_params(model, (16, 16, 3))
-  like = abstract.state(params, tx, mesh)
+  like = stages.abstract_state(params, tx, mesh)
   specs = {
     jax.tree_util.keystr(path, simple=True, separator='/'): x.sharding.spec
     for path, x in jax.tree_util.tree_leaves_with_path(like)
@@ -58,7 +58,7 @@ def test_the_optimizer_is_sharded_as_its_parameters_or_replicated(scan):
   state = state_lib.TrainState(
     jax.ShapeDtypeStruct((), 'int32'), params, jax.eval_shape(tx.init, params)
   )
-  placed = abstract.place(mesh, state)
+  placed = stages.place(mesh, state)
   _, factored, momentum, _ = placed.opt_state
   same = jax.tree.map(
     lambda p, m: p.sharding == m.sharding and p.shape == m.shape,

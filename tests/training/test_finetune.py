@@ -259,7 +259,7 @@ def test_weights_by_path_start_at_their_own_size(
   config.pretrained = str(tmp_path / 'moved')
   assert fine_tune(config, tmp_path / 'run').info['step'] == 3
   config.pretrained = str(GOLDEN / 'vit_nonsquare.npz')
-  with pytest.raises(errors.UserError, match='no weights tell it'):
+  with pytest.raises(errors.UserError, match='no weights decide it'):
     fine_tune(config, tmp_path / 'other')
 
 

@@ -67,7 +67,7 @@ def test_some_of_the_blocks_of_an_array_cannot_be_frozen():
   [
     (
       ('hed/',),
-      r"'hed/', which is the start of no parameter. Names are such as T",
+      r"'hed/', which matches no parameter. Names begin as T",
     ),
     (('',), 'leaves nothing to train'),
   ],

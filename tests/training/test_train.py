@@ -15,12 +15,11 @@ from run_files import tiny
 
 from vit_jax import checkpoint
 from vit_jax import models
-from vit_jax.configs import resolved
 from vit_jax.data import mixing
 from vit_jax.models import losses
-from vit_jax.runtime import sharding
 from vit_jax.training import classification
 from vit_jax.training import optimizers
+from vit_jax.training import resolve
 from vit_jax.training import state as state_lib
 from vit_jax.training import update
 
@@ -181,9 +180,7 @@ def test_what_is_built_mixes(image_folder, monkeypatch):
   config = tiny.get_config(str(image_folder))
   for alpha in (0.0, 0.7):
     config.pp.mixup = alpha
-    classification.make_task(
-      resolved.with_defaults(config), sharding.make_mesh()
-    )
+    classification.make_task(resolve.resolve(config))
   assert mixes == [None, mixing.Mix(3, mixup=0.7)]
 
 

@@ -25,6 +25,7 @@ from vit_jax import train
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import finish
 from vit_jax.training import resume
 from vit_jax.training import state as state_lib
 
@@ -216,7 +217,7 @@ def half(image_folder, tmp_path, monkeypatch):
 
   config = config_of(image_folder, 4)
   with monkeypatch.context() as patch:
-    patch.setattr(train, '_finish', stop)
+    patch.setattr(finish, 'write_artifacts', stop)
     with pytest.raises(KeyboardInterrupt):
       train.train_and_evaluate(config, str(tmp_path / 'run'))
   shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '8')

@@ -19,16 +19,11 @@ from absl import flags
 from absl import logging
 
 from vit_jax.commands import cli
-from vit_jax.configs import durations
-from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.models import flops
 from vit_jax.planning import plan
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
-
-# Images of an epoch. Nothing that is planned depends on the length of a run.
-_EPOCH = 1_000_000
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -53,20 +48,16 @@ def main(argv: Sequence[str]) -> None:
   options = flags.FLAGS
   if options.topology and options.devices:
     raise errors.UserError('Give --topology or --devices, not both.')
-  config = resolved.complete(options.config)
-  validate.validate(config)
+  config = validate.validate(options.config)
   devices = plan.devices(options.topology, options.devices)
   sizes = parse_mesh(options.mesh) if options.mesh else config.mesh
   mesh = sharding.make_mesh(**sizes, devices=devices)
-  known = plan.model_of_weights(config) if config.model is None else None
   limit = flops.memory_bytes(devices[0])
   if options.memory_gib:
     limit = int(options.memory_gib * 2**30)
   logging.set_verbosity(logging.WARNING)  # How many images: none are read.
   text = plan.plan(
-    durations.in_steps(resolved.with_defaults(config, known), _EPOCH),
-    mesh,
-    num_classes=options.num_classes,
+    plan.resolve_here(config, mesh, options.num_classes),
     limit=limit,
     search=options.search,
     say=functools.partial(print, file=sys.stderr, flush=True),

@@ -4,11 +4,10 @@ vit-jax sweep --config=configs/sweep_cifar10.py --workdir=/tmp/sweep
 vit-jax sweep --config=configs/digits.py --workdir=/tmp/sweep \
   --base_lr=0.001,0.003,0.01 --seeds=0,1,2
 
-Any run file can be swept. As the paper does (Sec. B.1.1), each rate is tried
-without a part of the training images, on which the best one is chosen; the test
-images are looked at once for each seed, at the end. The same command runs only
-what is not finished; with other settings it refuses the workdir. A trial that
-fails does not stop the others.
+Any run file can be swept. As in the paper (Sec. B.1.1), trials leave out a part of
+the training images, on which the best rate is chosen; the test images are evaluated
+once for each seed, at the end. The same command runs only what is not finished; with
+other settings it refuses the workdir. A trial that fails does not stop the others.
 """
 
 from collections.abc import Sequence
@@ -55,8 +54,7 @@ def read_config() -> ml_collections.ConfigDict:
   options, config = flags.FLAGS, train.read_config()
   if config.trainer not in ('sweep', 'train', 'contrastive'):
     raise errors.UserError(
-      f'config.trainer is {config.trainer!r}: a sweep needs a run file that'
-      f' trains.'
+      f'config.trainer is {config.trainer!r}: a sweep needs a run file that trains.'
     )
   if 'base_lr' in config_flags.get_override_values(options['config']):
     raise errors.UserError(
@@ -84,8 +82,10 @@ def read_config() -> ml_collections.ConfigDict:
 
 def _numbers(name: str, kind: type) -> tuple[float | int, ...] | None:
   words = flags.FLAGS[name].value
+  if words is None:
+    return None
   try:
-    return None if words is None else tuple(map(kind, words))
+    return tuple(map(kind, words))
   except ValueError as e:
     raise errors.UserError(
       f'--{name}={",".join(words)} must be numbers with commas between.'

@@ -1,4 +1,4 @@
-"""Trains or evaluates what a config says.
+"""Trains or evaluates the model of a config.
 
 vit-jax train --config=configs/digits.py --workdir=/tmp/digits
 
@@ -19,8 +19,6 @@ from vit_jax import inference_time
 from vit_jax import train
 from vit_jax.commands import cli
 from vit_jax.configs import durations
-from vit_jax.configs import resolved
-from vit_jax.configs import spec
 from vit_jax.configs import unused
 from vit_jax.configs import validate
 from vit_jax.reporting import report
@@ -44,7 +42,7 @@ def define_flags() -> None:
     'distributed',
     'auto',
     ['auto', 'on', 'off'],
-    'Whether to run with the other hosts of a cluster; auto: where one is seen.',
+    'Whether to run with other hosts; auto: in a cluster that JAX detects.',
   )
   flags.DEFINE_string(
     'coordinator_address', None, 'HOST:PORT of process 0, a free port there.'
@@ -58,7 +56,7 @@ def define_flags() -> None:
   flags.DEFINE_integer(
     'heartbeat_timeout',
     100,
-    'Seconds after which a silent process counts as lost, and the others stop.',
+    'Seconds until a silent process counts as lost and the others stop.',
     lower_bound=1,
   )
   flags.mark_flag_as_required('workdir')
@@ -76,8 +74,7 @@ def read_config() -> ml_collections.ConfigDict:
     return config
   given = config_flags.get_override_values(flags.FLAGS['config'])
   config = durations.steps_first(config, given)
-  config = resolved.complete(config)
-  validate.validate(config)
+  config = validate.validate(config)
   unused.refuse(config, given)
   return config
 
@@ -113,8 +110,8 @@ def train_and_report(config: ml_collections.ConfigDict, workdir: str) -> None:
   """Trains; writes the page of the run if `config.report` says so."""
   train.train_and_evaluate(config, workdir)
   if config.report and not jax.process_index():
-    # With several hosts, no host can predict on all devices alone. Without
-    # evaluations, the report does not look at the test images either.
+    # One of several hosts cannot predict on all devices. Without evaluations,
+    # the report does not use the test images either.
     looks = jax.process_count() == 1 and config.eval_every > 0
     path = report.of_workdir(workdir, looks=looks)
     logging.info('The report is %s', path)
@@ -127,25 +124,20 @@ def evaluate_and_print(config: ml_collections.ConfigDict, workdir: str) -> None:
     print(json.dumps(metrics, indent=2))
 
 
-TRAINERS: dict[
-  tuple[str, bool], Trainer
-] = {  # By config.trainer and whether the model is of images and texts.
-  ('train', False): train_and_report,
-  ('contrastive', True): train_and_report,
-  ('evaluate', False): evaluate_and_print,
-  ('evaluate', True): evaluate_and_print,
-  ('inference_time', False): inference_time.inference_time,
+TRAINERS: dict[str, Trainer] = {  # By config.trainer.
+  'train': train_and_report,
+  'contrastive': train_and_report,
+  'evaluate': evaluate_and_print,
+  'inference_time': inference_time.inference_time,
 }
 
 
 def main(argv: Sequence[str]) -> None:
   cli.refuse_words(argv)
   config = read_config()
-  has_texts = spec.has_texts(config.get('model'))
-  trainer = TRAINERS.get((config.trainer, has_texts))
-  if trainer is None:
+  if config.trainer not in TRAINERS:
     raise errors.UserError(
-      f'config.trainer is {config.trainer!r}, here one of'
-      f' {sorted({name for name, _ in TRAINERS})}. vit-jax sweep runs sweeps.'
+      f'config.trainer is {config.trainer!r}, here one of {sorted(TRAINERS)}.'
+      f' vit-jax sweep runs sweeps.'
     )
-  launch(trainer, config)
+  launch(TRAINERS[config.trainer], config)

@@ -102,13 +102,13 @@ def _add_data(config: types.SimpleNamespace) -> None:
   config.tfds_data_dir = placeholder(str)
   # How images are read, cropped and augmented.
   config.pp = images.declare()
-  # What happens at a file that cannot be decoded: 'raise', or 'skip' and count.
+  # What to do with a file that cannot be decoded: 'raise', or 'skip' and count it.
   config.on_bad_image = rules.one_of('raise', 'skip')
   # Decoding threads, and additional worker processes, which pay from 8 cores on.
   config.num_threads = rules.number(4, low=1, high=1024)
   config.num_workers = rules.number(0, low=0, high=1024)
-  # Batches that the loader keeps in memory, being made or ready. Fewer than
-  # `num_threads` leave threads idle.
+  # Batches that the loader makes ahead. Fewer than `num_threads` leave threads
+  # idle.
   config.prefetch = rules.number(4, low=1, high=1024)
 
 
@@ -169,14 +169,14 @@ def _add_optimizer(config: types.SimpleNamespace) -> None:
   # 0: off.
   config.ema_decay = rules.number(0.0, low=0.0, high=0.9999999)
   # Regular expressions: a parameter is frozen if one of them matches the start of
-  # its name. r'(?!head/)' trains the head alone.
+  # its name. r'(?!head/)' trains only the head.
   config.freeze = rules.such(
     (),
     lambda patterns: all(isinstance(p, str) for p in patterns),
     'a tuple of regular expressions',
   )
-  # Stages of a run, one after the other. Each is a dict of settings, with
-  # `total_steps` or `total_epochs`; what it does not set is as in the config.
+  # Stages of a run, one after the other: dicts of settings, with `total_steps` or
+  # `total_epochs`, that override those of the config.
   config.stages = ()
   # Cross-entropy over classes or image-text pairs.
   config.loss = rules.one_of('softmax', 'sigmoid')

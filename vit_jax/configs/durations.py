@@ -1,13 +1,12 @@
-"""How long a run and its stages take: in steps, or in epochs."""
+"""Durations in epochs and steps, of a run and of its stages."""
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
 
 import ml_collections
 
 from vit_jax.runtime import errors
 
-# What may differ from stage to stage.
+# Settings that may differ from stage to stage.
 STAGE_SETTINGS = (
   'total_steps',
   'total_epochs',
@@ -30,7 +29,7 @@ STAGE_SETTINGS = (
   'freeze',
 )
 
-# By the setting in steps: the one in epochs, which comes first.
+# Setting in steps to the setting in epochs, which overrides it.
 EPOCHS = {
   'total_steps': 'total_epochs',
   'warmup_steps': 'warmup_epochs',
@@ -43,50 +42,45 @@ EPOCHS = {
 def steps_first(
   config: ml_collections.ConfigDict, given: Collection[str]
 ) -> ml_collections.ConfigDict:
-  """Returns a copy without the epochs for which the command line gives steps.
+  """Returns a copy without epochs where the command line gives steps.
 
   Args:
     config: settings.
-    given: names of those on the command line.
+    given: names of the settings on the command line.
   """
-  config = config.copy_and_resolve_references().unlock()
+  config = config.copy_and_resolve_references()
   for name, epochs in EPOCHS.items():
     if name in given and epochs not in given:
       config[epochs] = None
-  return config.lock()
-
-
-def _stages(config: ml_collections.ConfigDict) -> Sequence[Any]:
-  if not isinstance(config.stages, tuple | list) or not all(
-    hasattr(changes, 'keys') for changes in config.stages
-  ):
-    raise errors.UserError(
-      f'config.stages is {config.stages!r}, must be a tuple of dicts of settings,'
-      f" ({{'total_steps': 100, 'base_lr': 0.1}},) say."
-    )
-  return config.stages
+  return config
 
 
 def split(
   config: ml_collections.ConfigDict,
 ) -> list[ml_collections.ConfigDict]:
-  """Returns the config of each stage; `total_steps` is that of the stage.
+  """Returns the config of each stage; its `total_steps` are those of the stage.
 
   Raises:
-    errors.UserError: if a stage has other settings than `STAGE_SETTINGS`, or a
-      value of another type.
+    errors.UserError: if a stage has a setting that is not in `STAGE_SETTINGS`, or
+      a value of another type.
   """
   if not config.stages:
     return [config]
+  if not isinstance(config.stages, tuple | list) or not all(
+    hasattr(changes, 'keys') for changes in config.stages
+  ):
+    raise errors.UserError(
+      f'config.stages is {config.stages!r}, must be a tuple of dicts of settings'
+      f" such as ({{'total_steps': 100, 'base_lr': 0.1}},)."
+    )
   stages = []
-  for number, changes in enumerate(_stages(config), start=1):
-    unknown = sorted(set(changes) - set(STAGE_SETTINGS))
-    if unknown:
+  for number, changes in enumerate(config.stages, start=1):
+    if unknown := sorted(set(changes) - set(STAGE_SETTINGS)):
       raise errors.UserError(
         f'config.stages has {unknown[0]!r} in stage {number}, which is not one'
         f' of {", ".join(STAGE_SETTINGS)}.'
       )
-    stage = config.copy_and_resolve_references().unlock()
+    stage = config.copy_and_resolve_references()
     stage.stages = ()
     for name, value in changes.items():
       try:
@@ -105,31 +99,25 @@ def split(
 def in_steps(
   config: ml_collections.ConfigDict, num_examples: int
 ) -> ml_collections.ConfigDict:
-  """Returns a copy with all durations in steps, and the sum of the stages.
+  """Returns a copy with all durations in steps; stages add up to `total_steps`.
 
   Args:
     config: settings.
-    num_examples: of the training split.
+    num_examples: training images of an epoch.
   """
-  config = config.copy_and_resolve_references().unlock()
-  config.stages = tuple(
-    _stage_in_steps(dict(stage), config.batch, num_examples)
-    for stage in config.stages
-  )
+
+  def steps(epochs: float) -> int:
+    return max(1, round(epochs * num_examples / config.batch)) if epochs else 0
+
+  config = config.copy_and_resolve_references()
+  stages = [dict(stage) for stage in config.stages]
   for name, epochs in EPOCHS.items():
     if config[epochs] is not None:
-      config[name] = _steps(config[epochs], config.batch, num_examples)
-  if config.stages:
+      config[name] = steps(config[epochs])
+    for stage in stages:
+      if epochs in stage:
+        stage[name] = steps(stage.pop(epochs))
+  if stages:
+    config.stages = tuple(stages)
     config.total_steps = sum(stage.total_steps for stage in split(config))
-  return config.lock()
-
-
-def _stage_in_steps(stage: dict, batch: int, num_examples: int) -> dict:
-  for name, epochs in EPOCHS.items():
-    if epochs in stage:
-      stage[name] = _steps(stage.pop(epochs), batch, num_examples)
-  return stage
-
-
-def _steps(epochs: int | float, batch: int, num_examples: int) -> int:
-  return max(1, round(epochs * num_examples / batch)) if epochs else 0
+  return config

@@ -1,4 +1,4 @@
-"""Settings of images, `config.pp`: how they are read, cut and augmented."""
+"""Settings of images, `config.pp`: reading, cropping and augmentation."""
 
 import difflib
 import math
@@ -15,7 +15,7 @@ from vit_jax.runtime import errors
 # (arXiv:2106.10270, Sec. 3).
 AUGREG = {
   'none': ((), 0.0),
-  'light1': ((2, 0), 0.0),  # Not nothing: see `data.randaugment`.
+  'light1': ((2, 0), 0.0),  # Magnitude 0 still augments: `data.randaugment`.
   'light2': ((2, 10), 0.2),
   'medium1': ((2, 15), 0.2),
   'medium2': ((2, 15), 0.5),
@@ -31,7 +31,7 @@ _IS_SPLIT = "a split such as 'train[:98%]' or 'train+validation'"
 
 
 def _size(value: Any) -> tuple[int, int] | None:
-  """Returns (height, width), or None of what is no size."""
+  """Returns (height, width), or None if the value is not a size."""
   pair = value if isinstance(value, tuple | list) else (value, value)
   is_size = len(pair) == 2 and all(isinstance(n, int) and n > 0 for n in pair)
   return tuple(pair) if is_size else None
@@ -92,8 +92,8 @@ def declare() -> types.SimpleNamespace:
   # Value of these pixels.
   pp.pad_mode = rules.one_of('zeros', 'reflect')
   # None: evaluation resizes whole images to `crop`. An integer: it resizes the
-  # shorter side to this and takes the middle. (height, width): it resizes the
-  # image to this and takes the middle.
+  # shorter side to this and crops the centre. (height, width): it resizes the
+  # image to this and crops the centre.
   pp.resize_test = rules.such(
     None, _size, 'an integer or (height, width)', kind=object
   )
@@ -153,10 +153,10 @@ def _add_augmentation(pp: types.SimpleNamespace) -> None:
 
 
 def complete(pp: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-  """Returns settings of images with the default of each that is missing.
+  """Returns settings of images with defaults for the missing ones.
 
   Raises:
-    errors.UserError: if there is one that nothing reads.
+    errors.UserError: if one is unknown.
   """
   full = get_config()
   for name, value in pp.items():
@@ -171,7 +171,7 @@ def complete(pp: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
 
 
 def preset(name: str) -> dict[str, Any]:
-  """Returns what an AugReg preset, '' for none, sets where it is not set."""
+  """Returns the settings of an AugReg preset, '' for none."""
   ops, alpha = AUGREG[name or 'none']
   return {'pp.randaugment': ops, 'pp.mixup': alpha}
 
@@ -185,15 +185,12 @@ def mixes(pp: ml_collections.ConfigDict) -> bool:
 def validate(
   pp: ml_collections.ConfigDict, *, has_weights: bool = False
 ) -> None:
-  """Checks settings of images that must agree, each of them being possible.
+  """Raises `errors.UserError` if settings of images do not fit each other.
 
   Args:
-    pp: the settings.
-    has_weights: whether weights will tell the size where `crop` is None; what
-      depends on it is not checked until then.
-
-  Raises:
-    errors.UserError: with the settings and their values.
+    pp: the settings, each of them valid.
+    has_weights: whether weights will decide the size where `crop` is None, so that
+      it cannot be checked yet.
   """
   _validate_augmentation(pp)
   if pp.crop is None and has_weights:

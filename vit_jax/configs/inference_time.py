@@ -13,7 +13,7 @@ from ml_collections.config_dict import placeholder
 
 
 def get_config() -> ml_collections.ConfigDict:
-  """Returns the config; batch, num_classes and image_size are to be set."""
+  """Returns the config; batch, num_classes and image_size must be set."""
   config = ml_collections.ConfigDict()
   config.trainer = 'inference_time'
   # Key of MODEL_CONFIGS, or its short name.
@@ -25,8 +25,8 @@ def get_config() -> ml_collections.ConfigDict:
   # Steps measured, and steps before them.
   config.steps = 30
   config.initial_steps = 10
-  # These three must be given: images a step over all devices, size of the
-  # head, side of the images in pixels.
+  # Required: images per step over all devices, size of the head, side of the
+  # images in pixels.
   config.batch = 0
   config.num_classes = 0
   config.image_size = 0

@@ -3,9 +3,9 @@
 python -m vit_jax.main --config=configs/mixer_base16_cifar10.py --workdir=/tmp/mixer
 
 Settings are those of the official mixer_base16_cifar10.py, except that the fields of
-`config.model` tell the family, not `config.model_type`. In arXiv:2105.01601, Sec. 3,
-the Mixers are fine-tuned with SGD, batches of 512, clipping at norm 1, a cosine
-schedule, and no weight decay, likewise.
+`config.model` define the family, not `config.model_type`. They equal those of
+arXiv:2105.01601, Sec. 3: SGD, batches of 512, clipping at norm 1, a cosine schedule
+and no weight decay.
 """
 
 import ml_collections

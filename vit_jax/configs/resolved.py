@@ -1,4 +1,4 @@
-"""Configs in which nothing is left open, and what is read from them."""
+"""Fills in settings that a config leaves open."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import ml_collections
 from vit_jax.configs import images
 from vit_jax.runtime import errors
 
-# What pretrained weights decide where a setting is None, and what it is else.
+# Settings that pretrained weights decide where they are None, and their defaults.
 _DEFAULTS = {
   'layer_norm_epsilon': 1e-6,
   'exact_gelu': False,
@@ -18,15 +18,15 @@ _DEFAULTS = {
 
 
 def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-  """Returns a copy in which what the official code leaves out is filled in.
+  """Returns a locked copy of a config that may be in the official style.
 
-  Run files in its style replace `config.pp` by a group of a few settings, and say
-  where the weights are but not which.
+  Official run files replace `config.pp` by a group of a few settings, and name the
+  folder of the weights but not the weights.
 
   Raises:
-    errors.UserError: if `config.pp` has a setting that there is not.
+    errors.UserError: if `config.pp` has an unknown setting.
   """
-  # Without the references, by which the caller's settings would change too.
+  # References would change the caller's settings too.
   config = config.copy_and_resolve_references().unlock()
   config.pp = images.complete(config.pp)
   if config.pretrained is None:
@@ -40,20 +40,21 @@ def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
 def with_defaults(
   config: ml_collections.ConfigDict, known: Mapping[str, Any] | None = None
 ) -> ml_collections.ConfigDict:
-  """Returns a copy with no setting None that weights or presets may decide.
+  """Returns a copy with all settings that weights or presets decide.
 
   Args:
     config: settings.
-    known: what the weights say: of `layer_norm_epsilon`, `exact_gelu`,
-      `pp.mean`, `pp.std`, `pp.crop` and `model` any.
+    known: `layer_norm_epsilon`, `exact_gelu`, `pp.mean`, `pp.std`, `pp.crop` and
+      `model` of the weights; None or missing if they do not decide.
 
   Raises:
-    errors.UserError: if neither config nor weights say which model it is, or
-      the size of its images.
+    errors.UserError: if neither config nor weights name the model or the size of
+      its images.
   """
-  config = complete(config).unlock()
+  config = complete(config)
   defaults = {**_DEFAULTS, **images.preset(config.pp.augmentation)}
-  known = {**defaults, **(known or {})}
+  answers = {k: v for k, v in (known or {}).items() if v is not None}
+  known = {**defaults, **answers}
   if config.model is None:
     if known.get('model') is None:
       raise errors.UserError(
@@ -64,7 +65,7 @@ def with_defaults(
     if known.get('pp.crop') is None:
       raise errors.UserError(
         'config.pp.crop must be set to the size of the input in pixels,'
-        ' config.pp.crop=224 or (height,width): no weights tell it.'
+        ' config.pp.crop=224 or (height,width): no weights decide it.'
       )
     config.pp.crop = known['pp.crop']
   for name in defaults:
@@ -72,7 +73,7 @@ def with_defaults(
     settings = config[group] if group else config
     if settings[field] is None:
       settings[field] = known[name]
-  return config.lock()
+  return config
 
 
 def image_size(config: ml_collections.ConfigDict) -> tuple[int, int]:

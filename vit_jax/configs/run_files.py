@@ -1,8 +1,8 @@
-"""Run files by path or by name; those of the package are always found."""
+"""Run files by path, or by name from the package."""
 
 import difflib
-import importlib.util
 import pathlib
+import runpy
 
 import ml_collections
 
@@ -23,9 +23,9 @@ def find(value: str) -> str:
   """Returns the value of `--config` with the path of a file that exists.
 
   Args:
-    value: `b16_cifar10`, `configs/b16_cifar10.py` or any other path, which may
-      have an argument after a colon. A file that exists comes first; then the
-      one of that name in the package. Any other value stays as it is.
+    value: `b16_cifar10`, `configs/b16_cifar10.py` or any other path, with an
+      optional argument after a colon. An existing file wins over the one of that
+      name in the package. Any other value is returned unchanged.
   """
   name, colon, argument = value.partition(':')
   if storage.is_address(name):
@@ -38,7 +38,7 @@ def find(value: str) -> str:
 
 
 def hint(name: str) -> str:
-  """Returns a sentence on what may be meant by a name that is not found."""
+  """Returns a sentence with the run files of the package, for unknown names."""
   near = difflib.get_close_matches(pathlib.PurePath(name).stem, names(), 1)
   meant = f' Did you mean {near[0]}?' if near else ''
   return f'{meant} The package has {", ".join(names())}.'
@@ -53,18 +53,14 @@ def load(name: str, argument: str | None = None) -> ml_collections.ConfigDict:
 
   Args:
     name: `finetune_mini`, or the path of a file.
-    argument: what the file takes after a colon on the command line, such as a
-      data set; None for its default.
+    argument: the text after the colon on the command line, such as a data set;
+      None for its default.
 
   Raises:
-    errors.UserError: if there is no such file.
+    errors.UserError: if the file does not exist.
   """
   path = storage.local_path(find(name))
   if not path.is_file():
     raise errors.UserError(f'There is no run file {name!r}.{hint(name)}')
-  spec = importlib.util.spec_from_file_location(path.stem, path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  if argument is None:
-    return module.get_config()
-  return module.get_config(argument)
+  get_config = runpy.run_path(str(path))['get_config']
+  return get_config() if argument is None else get_config(argument)

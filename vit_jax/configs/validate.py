@@ -1,4 +1,4 @@
-"""Refuses settings that cannot work, before anything is loaded."""
+"""Refuses settings that cannot work before anything is loaded."""
 
 from collections.abc import Sequence
 import functools
@@ -10,6 +10,7 @@ import ml_collections
 from vit_jax.configs import common
 from vit_jax.configs import durations
 from vit_jax.configs import images
+from vit_jax.configs import resolved
 from vit_jax.configs import rules
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
@@ -40,12 +41,13 @@ _SIZE = rules.number(1, low=1)
 _RATE = rules.number(0.0, low=0.0, high=0.999)
 
 
-def validate(config: ml_collections.ConfigDict) -> None:
-  """Checks every setting that can be checked alone, and those that must agree.
+def validate(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+  """Returns a completed copy; checks settings alone and those that must agree.
 
   Raises:
     errors.UserError: with the setting, its value, and what it may be.
   """
+  config = resolved.complete(config)
   for name, rule in common.RULES.items():
     if name not in durations.STAGE_SETTINGS:
       rule.check(_value(config, name), f'config.{name}')
@@ -55,6 +57,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
   _validate_model(config)
   if config.trainer == 'sweep':
     _validate_sweep(config)
+  return config
 
 
 def _value(config: ml_collections.ConfigDict, name: str) -> Any:
@@ -62,7 +65,7 @@ def _value(config: ml_collections.ConfigDict, name: str) -> Any:
 
 
 def _validate_stages(config: ml_collections.ConfigDict) -> None:
-  """Checks what may differ from stage to stage; a run without any is one."""
+  """Checks the settings of each stage; a run without stages is one stage."""
   for number, stage in enumerate(durations.split(config), start=1):
     where = f'config.stages, stage {number}: ' if config.stages else 'config.'
     for name in durations.STAGE_SETTINGS:
@@ -116,7 +119,7 @@ def _validate_sweep(config: ml_collections.ConfigDict) -> None:
 def _validate_model(config: ml_collections.ConfigDict) -> None:
   model = config.model
   if not model and config.pretrained:
-    return  # The weights will tell.
+    return  # The weights decide it.
   if not model:
     raise errors.UserError(
       'config.model must be set: see common.with_model and configs/digits.py.'
@@ -159,8 +162,7 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
   crop = config.pp.crop
   if crop is None:
     return
-  size = (crop, crop) if isinstance(crop, int) else tuple(crop)
-  if 0 in what.grid(size):
+  if 0 in what.grid(resolved.image_size(config)):
     raise errors.UserError(
       f'config.pp.crop is {crop!r}, must hold a patch of {patch[0]}x{patch[1]}'
       f' ({name}.patches.size).'
@@ -182,8 +184,8 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
   _refuse_set(config, _NOT_OF_LIT, 'LiT models')
   if images.mixes(config.pp):
     raise errors.UserError(
-      'config.pp mixes images (mixup, cutmix, or mixup by augmentation): texts of'
-      ' mixed images are not to be had. Set both to 0.'
+      'config.pp mixes images (mixup, cutmix, or mixup by augmentation): mixed images'
+      ' have no texts. Set both to 0.'
     )
   if config.pp.resize_test is not None:
     raise errors.UserError(
@@ -203,7 +205,7 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
 def _refuse_set(
   config: ml_collections.ConfigDict, names: Sequence[str], where: str
 ) -> None:
-  """Refuses what a kind of model cannot do, unless it is off."""
+  """Raises `errors.UserError` at a setting without effect that is not off."""
   for name in names:
     if value := _value(config, name):
       raise errors.UserError(

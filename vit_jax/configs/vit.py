@@ -21,7 +21,7 @@ def get_config(model_dataset: str) -> ml_collections.ConfigDict:
   """Returns the config for MODEL,DATASET."""
   if ',' not in model_dataset:
     raise ValueError(
-      f'configs/vit.py needs a model and a data set, vit.py:b16,cifar10 say,'
+      f'configs/vit.py needs a model and a data set such as vit.py:b16,cifar10,'
       f' not {model_dataset!r}.'
     )
   model, dataset = model_dataset.split(',', 1)

@@ -19,6 +19,7 @@ from vit_jax.models import layers
 from vit_jax.planning import hlo
 from vit_jax.runtime import sharding
 from vit_jax.training import out_of_memory as memory_lib
+from vit_jax.training import resolve
 from vit_jax.training import stages
 from vit_jax.training import task as task_lib
 
@@ -49,16 +50,16 @@ class Program:
   collectives: dict[str, hlo.Collective]
 
 
-def open_data(
+def open_splits(
   config: ml_collections.ConfigDict, num_classes: int | None = None
-) -> batching.Data:
+) -> batching.Splits:
   """Returns a stand-in for the data set of a config, enough to trace a step.
 
   Without `num_classes`, `sources.stand_in` finds it. Raises `errors.UserError` if
   the data set is neither known nor here.
   """
 
-  def decoded(split, train):
+  def decoded(split: str, train: bool) -> pipeline.Decoded:
     if spec.has_texts(config.model):
       source = sources.StandIn(0)
     else:
@@ -70,20 +71,18 @@ def open_data(
       )
     return pipeline.Decoded(source, channels=config.pp.channels, train=train)
 
-  splits = batching.Splits(
+  return batching.Splits(
     decoded(config.pp.train, train=True), decoded(config.pp.test, train=False)
   )
-  return batching.of_config(config, splits)
 
 
 def batch(
-  config: ml_collections.ConfigDict,
-  mesh: jax.sharding.Mesh,
-  data: batching.Data,
+  run: resolve.Run, data: batching.Data
 ) -> dict[str, jax.ShapeDtypeStruct]:
   """Returns the shapes, dtypes and shardings of a training batch."""
+  config = run.config
   struct = functools.partial(
-    jax.ShapeDtypeStruct, sharding=sharding.batch_sharding(mesh)
+    jax.ShapeDtypeStruct, sharding=sharding.batch_sharding(run.mesh)
   )
   size: tuple[int, ...] = data.preprocess.size
   raw = data.train.source.image_shape
@@ -97,11 +96,10 @@ def batch(
 
 
 def trace_step(
-  config: ml_collections.ConfigDict,
-  mesh: jax.sharding.Mesh,
-  task: task_lib.Task,
+  run: resolve.Run, task: task_lib.Task
 ) -> tuple[stages.Stage, jax.stages.Traced]:
   """Returns the largest stage of a task, and its step traced for the mesh."""
+  mesh = run.mesh
   key = jax.eval_shape(lambda: jax.random.key(0))
   key = jax.ShapeDtypeStruct(
     key.shape, key.dtype, sharding=sharding.replicated(mesh)
@@ -109,22 +107,19 @@ def trace_step(
   with layers.compiling_for(mesh.devices.flat[0].platform):
     stage = largest_stage(task)
     step: Any = stages.jit_step(stage, mesh)
-    return stage, step.trace(stage.like, batch(config, mesh, task.data), key)
+    return stage, step.trace(stage.like, batch(run, task.data), key)
 
 
-def compile_step(
-  config: ml_collections.ConfigDict,
-  mesh: jax.sharding.Mesh,
-  task: task_lib.Task,
-) -> Program:
+def compile_step(run: resolve.Run, task: task_lib.Task) -> Program:
   """Compiles the training step for the devices of a mesh.
 
   Raises:
     errors.UserError: if the batch cannot be split over the mesh.
   """
+  config = run.config
   for size in (config.batch // config.accum_steps, config.batch_eval):
-    sharding.data_shard(mesh, size)
-  stage, traced = trace_step(config, mesh, task)
+    sharding.data_shard(run.mesh, size)
+  stage, traced = trace_step(run, task)
   program = functools.partial(
     Program,
     parameters=device_bytes(stage.like.params),

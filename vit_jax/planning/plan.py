@@ -1,10 +1,11 @@
 """What the training step of a config needs on other hardware, as text."""
 
 from collections.abc import Callable, Sequence
+import dataclasses
+import functools
 import os
 import re
 import time
-from typing import Any
 
 import jax
 from jax.experimental import topologies
@@ -14,6 +15,7 @@ from vit_jax import checkpoint
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
 from vit_jax.configs import spec
+from vit_jax.data import batching
 from vit_jax.models import flops
 from vit_jax.planning import compilation
 from vit_jax.planning import memory_search
@@ -65,61 +67,89 @@ def devices(
     ) from e
 
 
-def model_of_weights(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns what pretrained weights say about the model, without a download.
+def ask_weights_here(config: ml_collections.ConfigDict) -> resolve.Answer:
+  """Returns what pretrained weights say about an open model, without a download.
 
   Raises:
     errors.UserError: if the weights are not here and their model is not known.
   """
+  if config.model is not None:
+    return None, {}
   name = config.pretrained
   paths = [name, f'{config.pretrained_dir}/{name}.npz']
   paths.append(f'{config.pretrained_dir}/{name}')
   for path in paths:
     if not storage.is_address(path) and storage.local_path(path).exists():
-      return resolve.what_weights_say(checkpoint.read(path))
+      return None, resolve.settings_of(checkpoint.read(path))
   if entry := registry.entries().get(name):
-    return {'model': model_configs.get_model_config(entry.model).to_dict()}
+    model = model_configs.get_model_config(entry.model)
+    return None, {'model': model.to_dict()}
   raise errors.UserError(
     f'config.model is None, and the weights that say which model it is,'
     f' {name}, are not here: a plan downloads nothing. Set config.model, or'
-    f' fetch them and give their path as --config.pretrained.'
+    f' fetch them and give their path as config.pretrained=PATH.'
+  )
+
+
+def resolve_here(
+  config: ml_collections.ConfigDict,
+  mesh: jax.sharding.Mesh,
+  num_classes: int | None = None,
+) -> resolve.Run:
+  """Resolves a config without a download and without measuring anything.
+
+  Args:
+    config: settings.
+    mesh: devices that need not be here.
+    num_classes: number of classes of a data set that is not here.
+
+  Raises:
+    errors.UserError: if neither the weights nor the data set are known here.
+  """
+  return resolve.resolve(
+    config,
+    mesh,
+    ask_weights=ask_weights_here,
+    open_splits=functools.partial(
+      compilation.open_splits, num_classes=num_classes
+    ),
+    measure=False,
   )
 
 
 def plan(
-  config: ml_collections.ConfigDict,
-  mesh: jax.sharding.Mesh,
+  run: resolve.Run,
   *,
-  num_classes: int | None = None,
   limit: int | None = None,
   search: bool = True,
   say: Callable[[str], None] = print,
 ) -> str:
-  """Returns what the step of a config takes on each device of a mesh.
+  """Returns what the step of a run takes on each device of its mesh.
 
   Args:
-    config: settings, with nothing left open.
-    mesh: devices that need not be here.
-    num_classes: number of classes of a data set that is not here.
+    run: result of `resolve_here`.
     limit: bytes that a device may hold; None, if unknown, searches for nothing.
     search: whether to look for settings that fit.
     say: takes a line about progress.
 
   Raises:
-    errors.UserError: if the batch cannot be split, or the data is not known.
+    errors.UserError: if the batch cannot be split.
   """
-  data = compilation.open_data(config, num_classes)
-  task = tasks.make(config, mesh, data)
+  config, mesh = run.config, run.mesh
+  # Data without the vocabulary of texts, which could need a download.
+  data = batching.of_config(config, run.splits)
+  task = tasks.make(run, data)
 
   def compile_setting(setting: memory_search.Setting) -> compilation.Program:
-    changed, changed_task = config, task
+    changed, changed_task = run, task
     if setting != first:
-      changed = ml_collections.ConfigDict(config)
-      changed.update(vars(setting))
-      changed_task = tasks.make(changed, mesh, data)
+      other = ml_collections.ConfigDict(config)
+      other.update(vars(setting))
+      changed = dataclasses.replace(run, config=other)
+      changed_task = tasks.make(changed, data)
     say(f'Compiling {setting} ...')
     start = time.perf_counter()
-    program = compilation.compile_step(changed, mesh, changed_task)
+    program = compilation.compile_step(changed, changed_task)
     say(f'... {time.perf_counter() - start:.0f} s.')
     return program
 

@@ -9,8 +9,8 @@ import jax
 from vit_jax.planning import compilation
 from vit_jax.planning import memory_search
 from vit_jax.runtime import sharding
-from vit_jax.training import abstract
 from vit_jax.training import out_of_memory as memory_lib
+from vit_jax.training import stages
 from vit_jax.training import state as state_lib
 
 _MAX_ROWS = 8
@@ -41,7 +41,7 @@ def state(like: state_lib.TrainState, mesh: jax.sharding.Mesh) -> str:
   for n in sorted({*fsdp[:_MAX_ROWS], mesh.shape['fsdp']}):
     sizes = (count // n, n, mesh.shape['model'])
     other = jax.sharding.AbstractMesh(sizes, mesh.axis_names)
-    placed = abstract.place(other, like)
+    placed = stages.place(other, like)
     mark = ' (this)' if n == mesh.shape['fsdp'] else ''
     rows.append(
       (

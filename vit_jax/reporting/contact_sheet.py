@@ -8,11 +8,10 @@ from jaxtyping import ArrayLike, Float, UInt8
 import ml_collections
 import numpy as np
 
-from vit_jax.configs import resolved
-from vit_jax.configs import validate
 from vit_jax.data import batching
 from vit_jax.data import pipeline
 from vit_jax.runtime import errors
+from vit_jax.training import resolve
 
 Sheet = UInt8[np.ndarray, 'rows columns 3']
 Captions = list[list[str]]
@@ -36,16 +35,16 @@ def load_batch(
   Raises:
     errors.UserError: if a setting or a file is wrong, or there are no labels.
   """
-  config = resolved.complete(config)
-  validate.validate(config)
   if config.trainer == 'contrastive':
     raise errors.UserError(
       "config.trainer is 'contrastive': its images have captions. Only images with"
       ' labels can be shown.'
     )
   # No model is needed: normalisation is undone below.
-  config = resolved.with_defaults(config, {'model': {}})
-  data = batching.of_config(config)
+  run = resolve.resolve(
+    config, ask_weights=lambda _: (None, {'model': {}}), measure=False
+  )
+  config, data = run.config, batching.of_config(run.config, run.splits)
   if test:
     batches = pipeline.eval_batches(
       data.test,

@@ -1,12 +1,10 @@
-"""Learning which class an image is of."""
-
-import jax
-import ml_collections
+"""Classification: one class an image."""
 
 from vit_jax import models
 from vit_jax.configs import arguments
 from vit_jax.data import batching
 from vit_jax.evaluation import evaluator
+from vit_jax.training import resolve
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import task as task_lib
 from vit_jax.training import update
@@ -14,21 +12,16 @@ from vit_jax.weights import initial
 
 
 def make_task(
-  config: ml_collections.ConfigDict,
-  mesh: jax.sharding.Mesh,
-  data: batching.Data | None = None,
-  *,
-  splits: batching.Splits | None = None,
+  run: resolve.Run, data: batching.Data | None = None
 ) -> task_lib.Task:
-  """Returns the task of finding the class of an image.
+  """Returns the task of classifying images.
 
   Args:
-    config: settings, none open.
-    mesh: where the state is.
-    data: None makes it of `splits`.
-    splits: the data set; None opens it.
+    run: what to do.
+    data: None makes it of the splits of the run.
   """
-  data = data or batching.of_config(config, splits)
+  config = run.config
+  data = data or batching.of_config(config, run.splits)
   model = models.from_config(
     arguments.of_model(config), num_classes=len(data.class_names)
   )
@@ -37,11 +30,10 @@ def make_task(
   )
   is_fixed = config.posemb == 'sincos2d'
   stages = stages_lib.make(
-    config,
+    run,
     model,
     loss_fn,
     data.image_shape,
-    mesh,
     locked=('Transformer/posembed_input/',) if is_fixed else (),
   )
   shapes = stages[0].like.params
@@ -55,7 +47,7 @@ def make_task(
     eval_fn=evaluator.make_eval_fn(
       model,
       data,
-      mesh,
+      run.mesh,
       loss=config.loss,
       batch_size=config.batch_eval,
       probe_names=config.evaluators,

@@ -1,8 +1,7 @@
 """Locked-image tuning (arXiv:2111.07991): a text tower learns to fit images.
 
-The image tower starts from pretrained weights and stays as it is, bit for bit:
-it has no gradient, no optimizer state and no dropout. A head on it, if the model
-has one, is trained.
+The image tower keeps its pretrained weights bit for bit: it has no gradient, no
+optimizer state and no dropout. Its head, if it has one, is trained.
 """
 
 from collections.abc import Callable
@@ -14,12 +13,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
-import ml_collections
 import numpy as np
 
 from vit_jax import models
 from vit_jax.configs import arguments
-from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.data import captions
@@ -28,6 +25,7 @@ from vit_jax.evaluation import evaluator
 from vit_jax.evaluation import retrieval
 from vit_jax.models import losses
 from vit_jax.runtime import sharding
+from vit_jax.training import resolve
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import state as state_lib
 from vit_jax.training import task as task_lib
@@ -35,28 +33,23 @@ from vit_jax.training import update
 from vit_jax.weights import initial
 from vit_jax.weights import released
 
-# The image tower, but for a head that it may have.
+# The image tower without its head, if it has one.
 _LOCKED = (r'img/(?!head/)',)
 
 
 def make_task(
-  config: ml_collections.ConfigDict,
-  mesh: jax.sharding.Mesh,
-  data: batching.Data | None = None,
-  *,
-  splits: batching.Splits | None = None,
+  run: resolve.Run, data: batching.Data | None = None
 ) -> task_lib.Task:
-  """Returns the task of finding the text of an image and the image of a text.
+  """Returns the task of matching images and texts.
 
   Args:
-    config: settings.
-    mesh: where the state is.
-    data: None opens the vocabulary.
-    splits: where `data` is None: images and captions; None opens them.
+    run: what to do.
+    data: None makes it of the splits of the run, and finds the vocabulary.
 
   Raises:
-    errors.UserError: if the captions or the vocabulary are not right.
+    errors.UserError: if the captions or the vocabulary do not fit the model.
   """
+  config, mesh = run.config, run.mesh
   model = models.from_config(arguments.of_model(config))
   vocabulary = None
   if data is None:
@@ -64,7 +57,7 @@ def make_task(
       vocabulary = released.find_vocabulary(
         config.model, config.vocabulary, config.pretrained_dir
       )
-    data = _data(config, model, vocabulary, splits)
+    data = _data(run, model, vocabulary)
   loss_fn = make_loss_fn(
     model, data.preprocess.train, config.loss, config.label_smoothing
   )
@@ -72,11 +65,10 @@ def make_task(
     embed_step, model=model, preprocess=data.preprocess.eval
   )
   stages = stages_lib.make(
-    config,
+    run,
     model,
     loss_fn,
     data.image_shape,
-    mesh,
     train_step=train_step,
     locked=_LOCKED,
   )
@@ -104,22 +96,17 @@ def make_task(
   )
 
 
-def _data(
-  config: ml_collections.ConfigDict,
-  model: nn.Module,
-  vocabulary: str,
-  splits: batching.Splits | None,
-) -> batching.Data:
+def _data(run: resolve.Run, model: nn.Module, vocabulary: str) -> batching.Data:
   tokenizer = text.get_tokenizer(
     model.pp['tokenizer_name'], vocabulary, model.pp['max_len']
   )
   text.check_vocabulary(tokenizer, model.vocab_size, vocabulary)
 
-  data = batching.of_config(config, splits)
+  data = batching.of_config(run.config, run.splits)
   return dataclasses.replace(
     data,
     train_transform=captions.TrainPair(data.train_transform, tokenizer),
-    eval_transform=captions.EvalPair(resolved.image_size(config), tokenizer),
+    eval_transform=captions.EvalPair(data.preprocessing.size, tokenizer),
   )
 
 
@@ -143,7 +130,7 @@ def make_loss_fn(
 ) -> update.LossFn:
   """Returns `loss_fn(params, batch, key)`, the mean loss of a batch of pairs.
 
-  Each text is compared with each image of the whole batch, of all devices.
+  Compares each text with each image of the whole batch, over all devices.
   Arguments are those of `update.make_loss_fn`.
   """
 
@@ -165,7 +152,7 @@ def make_loss_fn(
 def train_step(
   state: state_lib.TrainState, batch: update.Batch, key: Array, **how: Any
 ) -> tuple[state_lib.TrainState, dict[str, Array]]:
-  """As `update.train_step`, with the temperature among the metrics."""
+  """`update.train_step` with the temperature among the metrics."""
   state, metrics = update.train_step(state, batch, key, **how)
   return state, {**metrics, 'temperature': jnp.exp(state.params['t'][0])}
 
@@ -177,7 +164,7 @@ def embed_step(
   model: nn.Module,
   preprocess: Callable[[Array], Array],
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-  """Returns what there is of each pair of a batch, and the model's scalars."""
+  """Returns embeddings, tokens and mask of a batch, and the model's scalars."""
   zimg, ztxt, out = model.apply(
     {'params': params},
     images=preprocess(batch['image']),
@@ -195,11 +182,11 @@ def run_evaluation(
   batch_size: int,
   loss: str,
 ) -> dict[str, int | float]:
-  """Returns the metrics of `retrieval.retrieval`, all test images once."""
-  parts = []
+  """Returns the metrics of `retrieval.retrieval` over all test images."""
+  parts: list[dict[str, Array]] = []
   for batch in batching.eval_batches(data, mesh, batch_size):
-    rows, out = embed(params, batch)
-    parts.append(rows)
+    part, out = embed(params, batch)
+    parts.append(part)
   rows = {
     name: np.concatenate([np.asarray(part[name]) for part in parts])
     for name in parts[0]

@@ -1,4 +1,4 @@
-"""Parameters that stay as they are: no gradient, no optimizer state."""
+"""Frozen parameters, which have neither gradient nor optimizer state."""
 
 from collections.abc import Mapping, Sequence
 import re
@@ -15,17 +15,17 @@ Tree = dict[str, Any]
 def split(
   params: Mapping[str, Any], patterns: Sequence[str]
 ) -> tuple[Tree, Tree]:
-  """Returns the parameters that are trained and those that are frozen.
+  """Returns the parameters to train and the frozen ones.
 
   Args:
     params: tree of arrays.
     patterns: regular expressions; a parameter is frozen if one of them matches
-      from the start of its name, 'Transformer/encoderblock_0/...', the same
-      whether blocks are stacked or not.
+      the start of its name, 'Transformer/encoderblock_0/...', which is the same
+      for stacked blocks.
 
   Raises:
-    errors.UserError: if a pattern is invalid or matches nothing, if all is
-      frozen, or if some blocks of an array are and others are not.
+    errors.UserError: if a pattern is invalid or matches nothing, everything is
+      frozen, or only some blocks of a stacked array are.
   """
   flat = flax.traverse_util.flatten_dict(dict(params), sep='/')
   by_array = {name: blocks.official_names(name, x) for name, x in flat.items()}
@@ -63,8 +63,8 @@ def _matched(names: Sequence[str], patterns: Sequence[str]) -> set[str]:
       ) from e
     if not matched:
       raise errors.UserError(
-        f'config.freeze has {pattern!r}, which is the start of no parameter.'
-        f' Names are such as {", ".join(sorted(names)[:3])}.'
+        f'config.freeze has {pattern!r}, which matches no parameter.'
+        f' Names begin as {", ".join(sorted(names)[:3])}.'
       )
     found |= matched
   return found

@@ -1,10 +1,10 @@
-"""Where metrics go besides `metrics.jsonl`: TensorBoard, Weights & Biases, MLflow.
+"""Loggers of metrics: TensorBoard, Weights & Biases, MLflow.
 
-A run that was stopped goes on in the run of the service that it began, whose name is
-kept in the workdir.
+A resumed run continues the run of the service that it began; the workdir keeps its
+name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import importlib
 import os
 import time
@@ -36,8 +36,8 @@ class Logger(Protocol):
 class TensorBoard:
   """Files `events.out.tfevents.*`, written at once.
 
-  tensorboardX's own writer has a thread and a queue: on a full disk the one dies and
-  the other, when it is full, stops the run.
+  tensorboardX's own writer has a thread and a queue: on a full disk the thread dies,
+  and the full queue then blocks the run.
   """
 
   def __init__(self, folder: os.PathLike | str, first_step: int):
@@ -45,7 +45,7 @@ class TensorBoard:
       os.path.join(folder, 'events')
     )
     self.flush, self.close = self._writer.flush, self._writer.close
-    # Hides what a run that was killed has written of later steps.
+    # Hides later steps, written by a run that was killed.
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     self._add(first_step, session_log=start)
 
@@ -60,7 +60,7 @@ class TensorBoard:
 
 
 class WandB:
-  """A run of Weights & Biases, whose own variables say where: WANDB_PROJECT, ..."""
+  """A run of Weights & Biases, which reads WANDB_PROJECT and the like."""
 
   def __init__(self, workdir: workdir_lib.Workdir, config: Mapping[str, Any]):
     wandb = _import('wandb')
@@ -83,7 +83,7 @@ class WandB:
 
 
 class MLflow:
-  """A run of MLflow, whose own variables say where: MLFLOW_TRACKING_URI, ..."""
+  """A run of MLflow, which reads MLFLOW_TRACKING_URI and the like."""
 
   def __init__(self, workdir: workdir_lib.Workdir, config: Mapping[str, Any]):
     mlflow = _import('mlflow')
@@ -114,7 +114,7 @@ class MLflow:
     self._client.set_terminated(self._id)
 
 
-_SERVICES = {'wandb': WandB, 'mlflow': MLflow}
+_SERVICES: dict[str, Callable[..., Logger]] = {'wandb': WandB, 'mlflow': MLflow}
 
 
 def make(
@@ -128,14 +128,13 @@ def make(
 
   Args:
     names: 'tensorboard', 'wandb', 'mlflow'.
-    workdir: of the run.
-    folder: where files are written, which is another one if the workdir is an
-      address.
-    config: of the run.
-    first_step: from which on there will be numbers.
+    workdir: the workdir of the run.
+    folder: local folder for files; not the workdir if that is in a bucket.
+    config: settings of the run.
+    first_step: first step that will be written.
 
   Raises:
-    errors.UserError: if a package is missing, or its service says no.
+    errors.UserError: if a package is missing, or its service refuses.
   """
   found: list[Logger] = []
   for name in names:
@@ -146,7 +145,7 @@ def make(
       found.append(_SERVICES[name](workdir, config))
     except errors.UserError:
       raise
-    except Exception as e:  # Each service has its own.
+    except Exception as e:  # Each service raises its own.
       reason = errors.first_line(e)
       raise errors.UserError(
         f'config.loggers has {name!r}, which cannot start: {reason}'

@@ -1,4 +1,4 @@
-"""The training loop: steps, and what happens between them."""
+"""The training loop: steps, metrics, evaluations, checkpoints."""
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
@@ -25,9 +25,9 @@ Metrics = dict[str, int | float]
 
 
 class Reports:
-  """Writes the metrics of training when they are there: one interval late.
+  """Writes training metrics one interval late.
 
-  Fetching those of the last step would let the device wait for the host.
+  Fetching the metrics of the last step would make the device wait for the host.
   """
 
   def __init__(
@@ -40,13 +40,13 @@ class Reports:
     self._pending: tuple[int, dict[str, Any], Any, Metrics] | None = None
 
   def add(self, step: int, metrics: dict[str, Any], lr: Any) -> None:
-    """Takes metrics that may not be computed yet; writes the last ones."""
+    """Takes metrics that may not be computed yet; writes the previous ones."""
     speed = self._progress.speed()
     self.flush()
     self._pending = (step, metrics, lr, speed)
 
   def flush(self) -> None:
-    """Writes what is left to write."""
+    """Writes pending metrics."""
     if self._pending is None:
       return
     (step, metrics, lr, speed), self._pending = self._pending, None
@@ -55,7 +55,7 @@ class Reports:
     self._writer.write(step, {**values, **speed})
 
   def check_finite(self, step: int, metrics: dict[str, Any]) -> Metrics:
-    """Fetches metrics; raises `errors.UserError` if one is not a number."""
+    """Fetches metrics; raises `errors.UserError` if one is not finite."""
     values = {k: float(v) for k, v in metrics.items()}
     if not np.all(np.isfinite(list(values.values()))):
       raise errors.UserError(
@@ -68,18 +68,18 @@ class Reports:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-  """What the loop works with.
+  """The parts that the loop works with.
 
   Attributes:
-    stages: of the run.
-    jit_step: stage to a function of a state, a batch and a key, which returns
-      the next state and metrics, and consumes the state.
-    eval_fn: parameters to metrics, `state.BEST_METRIC` among them.
-    batches: of the steps to come.
-    saver: of checkpoints.
-    writer: of metrics.
+    stages: the stages of the run.
+    jit_step: stage to a function of a state, a batch and a key; it returns the
+      next state and metrics, and donates the state.
+    eval_fn: parameters to metrics, including `state.BEST_METRIC`.
+    batches: a batch for each step that is left.
+    saver: saves checkpoints.
+    writer: writes metrics.
     progress: bar and speed.
-    profile: of the steps to be profiled.
+    profile: traces some steps.
   """
 
   stages: Sequence[stages_lib.Stage]
@@ -99,8 +99,8 @@ def run(
 
   Raises:
     errors.UserError: if the loss is not finite, or memory is short.
-    KeyboardInterrupt: after Ctrl-C, the state being saved.
-    SystemExit: 0, after SIGTERM, likewise.
+    KeyboardInterrupt: after Ctrl-C, once the state is saved.
+    SystemExit: 0, after SIGTERM, once the state is saved.
   """
   reports = Reports(parts.writer, parts.progress, parts.saver)
   key = jax.random.key(config.seed)
@@ -115,7 +115,7 @@ def run(
     hosts.noticing_losses(),  # The last: before `saver` waits for the others.
   ):
     previous, stage = None, None
-    # It comes while a batch is waited for, in training and evaluation.
+    # Raised while waiting for a batch, in training and evaluation.
     with contextlib.suppress(preemption.StopRequestedError):
       for step in range(int(state.step) + 1, config.total_steps + 1):
         batch = next(parts.batches)
@@ -124,7 +124,7 @@ def run(
         parts.profile.before(step)
         with jax.profiler.StepTraceAnnotation('train', step_num=step):
           state, metrics = step_fn(state, batch, key)
-        # One step waits for another at most, so that batches do not pile up.
+        # At most one step waits for another, so that batches do not pile up.
         jax.block_until_ready(previous)
         parts.progress.completed(step - 1)
         if enters:  # The time until now was spent on compiling.
@@ -167,7 +167,7 @@ def _enter(
 
 
 def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics:
-  """Returns the test metrics, which are written too."""
+  """Writes and returns the test metrics."""
   metrics = evaluator.with_average(parts.eval_fn, state.params, state.ema)
   parts.writer.write(int(state.step), metrics)
   parts.progress.reset(int(state.step))

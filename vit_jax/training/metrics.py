@@ -1,4 +1,4 @@
-"""Where numbers go: TensorBoard, `metrics.jsonl`, a progress bar and the log."""
+"""Writes numbers to `metrics.jsonl`, loggers, the log and a progress bar."""
 
 from collections.abc import Mapping, Sequence
 import contextlib
@@ -23,9 +23,9 @@ Row = dict[str, int | float]
 
 
 def parse(content: bytes) -> list[Row]:
-  """Returns the lines of `metrics.jsonl`, but for those that are damaged.
+  """Returns the undamaged lines of `metrics.jsonl`.
 
-  The last line of a run that was killed may be cut.
+  A killed run may leave its last line cut.
   """
   rows = []
   for line in content.splitlines():
@@ -49,16 +49,13 @@ class Writer:
     loggers: Sequence[str] = ('tensorboard',),
     config: Mapping[str, Any] | None = None,
   ):
-    """Opens the files; lines of steps that will be run again are removed.
+    """Opens the files; removes lines of steps that will be run again.
 
     Args:
-      workdir: of the run.
-      first_step: that will be written.
-      loggers: see `loggers.make`.
-      config: of the run, which some of them show.
-
-    Raises:
-      errors.UserError: if a logger cannot start.
+      workdir: the workdir of the run.
+      first_step: first step that will be written.
+      loggers: names, see `loggers.make`, which raises if one cannot start.
+      config: settings of the run, for loggers that show them.
     """
     self._enabled = jax.process_index() == 0
     if not self._enabled:
@@ -87,10 +84,7 @@ class Writer:
     files.write_text(''.join(lines), self._path)
 
   def write(self, step: int, values: dict[str, float]) -> None:
-    """Writes one line and one point a curve.
-
-    A service that fails is left alone: training goes on without it.
-    """
+    """Writes one line and one point a curve; drops loggers that fail."""
     if not self._enabled:
       return
     with open(self._path, 'a', encoding='utf-8') as f:
@@ -98,26 +92,26 @@ class Writer:
     for logger in list(self._loggers):
       try:
         logger.write(step, values)
-      except Exception as e:  # Each service has its own.
+      except Exception as e:  # Each service raises its own.
         self._loggers.remove(logger)
         logging.warning('%s failed: %s', type(logger).__name__, e)
     text = ', '.join(f'{name}: {value:.5g}' for name, value in values.items())
-    with tqdm.tqdm.external_write_mode(sys.stderr):  # Not behind the bar.
+    with tqdm.tqdm.external_write_mode(sys.stderr):  # Not into the bar.
       logging.info('Step %d: %s', step, text)
 
   def sync(self) -> None:
-    """Copies the files to the workdir, if that is an address."""
+    """Copies the files to the workdir, if that is in a bucket."""
     if self._enabled and self._address is not None:
       for logger in self._loggers:
         logger.flush()
       storage.upload(self._folder, self._address)
 
   def close(self) -> None:
-    """Writes what is still in memory."""
+    """Writes pending numbers and closes the files."""
     if not self._enabled:
       return
     for logger in self._loggers:
-      with contextlib.suppress(OSError):  # A full disk, of which others tell.
+      with contextlib.suppress(OSError):  # Saving reports a full disk.
         logger.close()
     if self._address is not None:
       storage.upload(self._folder, self._address)
@@ -145,6 +139,7 @@ class Progress:
     self._flops_per_image = flops_per_image
     self._peak_flops = peak_flops
     self._step = first_step
+    self._start = first_step, 0.0
     self.reset(first_step)
 
   def __enter__(self) -> 'Progress':
@@ -154,16 +149,15 @@ class Progress:
     self._bar.close()
 
   def completed(self, step: int) -> None:
-    """Takes note that the devices have completed a step, and those before it."""
+    """Notes that the devices have completed the steps up to `step`."""
     if step > self._step:
       self._bar.update(step - self._step)
       self._step, self._time = step, time.perf_counter()
 
   def speed(self) -> dict[str, float]:
-    """Returns images/s since the last call, in all and per device, and MFU.
+    """Returns images/s since the last call, in total and per device, and MFU.
 
-    Only of completed steps, from the end of one to the end of another; nothing
-    if there are none since.
+    Counts completed steps only; empty if none has been completed since.
     """
     steps, seconds = self._step - self._start[0], self._time - self._start[1]
     self._start = self._step, self._time
@@ -180,11 +174,11 @@ class Progress:
     return speed
 
   def reset(self, step: int) -> None:
-    """Leaves the time until now, by which `step` is completed, out of `speed`."""
+    """Excludes the time until now, when `step` is complete, from `speed`."""
     self.completed(step)
     self._time = time.perf_counter()
     self._start = self._step, self._time
 
   def show(self, values: dict[str, float]) -> None:
-    """Shows values behind the bar."""
+    """Shows values after the bar."""
     self._bar.set_postfix({k: f'{v:.4g}' for k, v in values.items()})

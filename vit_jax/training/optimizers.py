@@ -16,9 +16,9 @@ from vit_jax.configs import spec
 from vit_jax.models import blocks
 from vit_jax.runtime import errors
 
-_LINEAR_END = 1e-5  # Of the official code.
+_LINEAR_END = 1e-5  # As in the official code.
 
-# Blocks of ViTs, hybrids and Mixers: each has one row of them.
+# The blocks of ViTs, hybrids and Mixers, which have one row of them.
 _BLOCK = re.compile(rf'(?:Transformer/)?(?:{"|".join(spec.BLOCKS)})_(\d+)/')
 _AFTER = re.compile(
   r'(Transformer/encoder_norm|fc_norm|pre_head_layer_norm|pre_logits|head)/'
@@ -42,13 +42,10 @@ def create_learning_rate_schedule(
     base: peak learning rate, reached at `warmup_steps`.
     decay_type: 'cosine' to 0; 'linear' to `linear_end`; 'rsqrt', the reciprocal
       square root of arXiv:2106.04560, Sec. 3.5; or 'constant'.
-    warmup_steps: steps of linear growth from 0; 0 for none.
+    warmup_steps: steps of linear growth from 0.
     linear_end: last learning rate of the linear decay.
     timescale: steps after the warm-up until 'rsqrt' is at 0.71 of its peak.
-    cooldown_steps: last steps, over which all is scaled linearly down to 0.
-
-  Raises:
-    ValueError: if `decay_type` is unknown.
+    cooldown_steps: last steps, which also scale the rate linearly down to 0.
   """
   common.RULES['decay_type'].check(decay_type, 'decay_type')
   decay_steps = max(total_steps - warmup_steps, 1)
@@ -71,29 +68,24 @@ def create_learning_rate_schedule(
 
 
 def decay_mask(params: Any) -> Any:
-  """Marks the kernels: no bias, norm, class token or position embedding."""
+  """Marks kernels, not biases, norms, class token or position embeddings."""
   return flax.traverse_util.path_aware_map(
     lambda path, _: path[-1] == 'kernel', params
   )
 
 
 def layer_scales(params: Any, decay: float) -> Any:
-  """Returns what the learning rate of each parameter is multiplied with.
+  """Returns factors of the learning rate, decayed layer by layer.
 
-  Layer-wise decay (arXiv:2106.08254, Sec. 2.4): 1 for what comes after the last
-  block, `decay` for that block, and once more for each block before it, the
-  embeddings coming before the first.
+  arXiv:2106.08254, Sec. 2.4: 1 after the last block, `decay` for that block, and
+  once more for each block before it; the embeddings come before the first.
 
   Args:
-    params: tree of all arrays of a ViT, hybrid or Mixer, the frozen ones too:
-      they tell how deep the model is.
+    params: all arrays of a ViT, hybrid or Mixer; the frozen ones count as layers.
     decay: in (0, 1].
 
   Returns:
-    A tree like it: numbers, or for stacked blocks arrays [depth, 1, ...].
-
-  Raises:
-    errors.UserError: if there are no blocks, or those of two towers.
+    A tree like `params`: numbers, or arrays [depth, 1, ...] for stacked blocks.
   """
   flat = flax.traverse_util.flatten_dict(params, sep='/')
   names = {name: blocks.official_names(name, x) for name, x in flat.items()}
@@ -131,11 +123,10 @@ def _scale_by_layer(scales: Any) -> optax.GradientTransformation:
 
 
 def _by_block(tx: optax.GradientTransformation) -> optax.GradientTransformation:
-  """Shows a transformation one block at a time where blocks are stacked.
+  """Applies a transformation to one block at a time where blocks are stacked.
 
-  So what it does to a parameter, by its norm or its rows and columns, is the
-  same with `scan_layers`, and so is the tree of its state. Parameters may not
-  depend on each other in it: `jax.vmap` fails then.
+  Norms, rows and columns of a parameter, and the tree of the state, are then the
+  same with `scan_layers`. A transformation must treat each parameter alone.
   """
 
   def over_depth(function: Callable[..., Any], trees: Any, like: Any) -> Any:
@@ -169,24 +160,21 @@ def create_optimizer(
 ) -> optax.GradientTransformation:
   """Returns clipping by global norm, then an optimizer.
 
+  Settings are those of `configs.common`. SGD adds the decay to the gradient, the
+  others multiply it with the learning rate.
+
   Args:
     learning_rate: step to learning rate.
-    optimizer: 'sgd' (decay added to the gradient); 'adamw', 'lamb' and
-      'adafactor' (decay decoupled, times the learning rate).
-    momentum: of SGD and Adafactor; beta1 of AdamW and LAMB.
-    beta2: of AdamW and LAMB; what that of Adafactor grows to.
-    optim_dtype: of the momentum, 'bfloat16' or 'float32'.
+    optimizer: 'sgd', 'adamw', 'lamb' or 'adafactor'.
+    momentum: momentum of SGD and Adafactor; beta1 of AdamW and LAMB.
+    beta2: beta2 of AdamW and LAMB; upper limit of Adafactor's.
+    optim_dtype: precision of the momentum.
     grad_norm_clip: largest global norm of the gradient; 0 for no limit.
     weight_decay: 0 for none.
     weight_decay_on: 'kernels' or 'all'.
-    layer_scales: of `layer_scales`, to multiply the learning rate with; None
-      for the same rate everywhere.
-    sam_rho: radius of Sharpness-Aware Minimisation (arXiv:2010.01412), which
-      computes a second gradient, there; 0 for none. `update` then needs the
-      argument `grad_fn`: parameters to gradient.
-
-  Raises:
-    ValueError: if `optimizer` is unknown.
+    layer_scales: result of `layer_scales`; None for the same rate everywhere.
+    sam_rho: radius of Sharpness-Aware Minimisation (arXiv:2010.01412), 0 for none;
+      `update` then needs `grad_fn`, from parameters to their gradient.
   """
   common.RULES['optimizer'].check(optimizer, 'optimizer')
   clip = [optax.clip_by_global_norm(grad_norm_clip)] if grad_norm_clip else []
@@ -215,11 +203,11 @@ def _directions(
   dtype: str,
   decay: Sequence[optax.GradientTransformation],
 ) -> list[optax.GradientTransformation]:
-  """Returns what makes steps of gradients, but for the learning rate.
+  """Returns the transformations from gradients to steps of unit learning rate.
 
-  Adafactor is that of arXiv:2106.04560, Sec. 3.4, as big_vision has it: with
-  momentum, with a largest `beta2`, without scaling by the size of the parameter
-  and without clipping of the update.
+  Adafactor is the variant of arXiv:2106.04560, Sec. 3.4, in big_vision: with
+  momentum and an upper limit of `beta2`, without scaling by the parameter's size
+  and without clipping the update.
   """
   if optimizer == 'sgd':
     return [*decay, optax.trace(momentum, accumulator_dtype=dtype)]
@@ -239,5 +227,5 @@ def _directions(
 
 
 def _growing_beta2(step: Any, exponent: float, *, largest: float) -> Any:
-  """Returns that of Adafactor (arXiv:1804.04235, Sec. 7.2), up to `largest`."""
+  """Returns beta2 of Adafactor (arXiv:1804.04235, Sec. 7.2), at most `largest`."""
   return jnp.minimum(1.0 - (step + 1.0) ** -exponent, largest)

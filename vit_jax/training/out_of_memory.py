@@ -1,4 +1,4 @@
-"""Running out of memory: one line that says which setting to change, and how."""
+"""Advice when memory runs out: which settings to change, and how."""
 
 from collections.abc import Iterator, Mapping
 import contextlib
@@ -10,12 +10,12 @@ from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 
-# Values of config.remat: less memory and more to compute from left to right.
+# Values of config.remat, in order of less memory and more computation.
 REMAT = ('', 'dots_saveable', 'dots_with_no_batch_dims_saveable', 'full')
 
 
 def is_out_of_memory(error: Exception) -> bool:
-  """Whether a compiler or a device has run out of memory."""
+  """Whether a compiler or a device ran out of memory."""
   return isinstance(
     error, jax.errors.JaxRuntimeError
   ) and 'RESOURCE_EXHAUSTED' in str(error)
@@ -23,11 +23,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def advice(config: ml_collections.ConfigDict) -> Iterator[None]:
-  """Turns running out of memory within it into advice.
-
-  Raises:
-    errors.UserError: with what to set instead.
-  """
+  """Turns errors of memory into an `errors.UserError` with settings to try."""
   try:
     yield
   except jax.errors.JaxRuntimeError as e:
@@ -42,28 +38,24 @@ def advice(config: ml_collections.ConfigDict) -> Iterator[None]:
       f'Out of memory with a batch of {config.batch} in {config.accum_steps}'
       f' parts on {mesh.size} devices ({reason[:200]}). Try'
       f' {" or ".join(options)}; if it was an evaluation, a smaller'
-      f' config.batch_eval. What fits, vit-jax plan with the same'
-      f' --config says.'
+      f' config.batch_eval. vit-jax plan with the same run file prints what fits.'
     ) from e
 
 
 def smaller(
   config: ml_collections.ConfigDict, axes: Mapping[str, int], platform: str
 ) -> list[str]:
-  """Returns settings that take less memory, what costs least first.
+  """Returns changes such as 'accum_steps=16' that save memory, cheapest first.
 
   Args:
-    config: settings that take too much.
+    config: settings that take too much memory.
     axes: devices along each axis of the mesh.
     platform: 'cpu', 'gpu' or 'tpu'.
-
-  Returns:
-    Like 'accum_steps=16', the smallest change each.
   """
   parts, found = axes['data'] * axes['fsdp'], []
   if config.dtype == 'float32' and platform != 'cpu':
     found.append('dtype=bfloat16')
-  if not spec.has_texts(config.model):  # They have neither.
+  if not spec.has_texts(config.model):  # LiT models have neither.
     images = config.batch // parts
     steps = range(config.accum_steps + 1, images + 1)
     if more := [n for n in steps if images % n == 0]:

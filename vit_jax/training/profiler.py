@@ -9,14 +9,14 @@ import jax
 
 
 class Profile:
-  """Records from the first to the last of `steps`, both included.
+  """Records steps into `plugins/profile/<time>/` of a folder.
 
-  Leaves `plugins/profile/<time>/` with `*.xplane.pb` for TensorBoard's profile
-  plugin and `perfetto_trace.json.gz` for ui.perfetto.dev.
+  Writes `*.xplane.pb` for TensorBoard's profile plugin and
+  `perfetto_trace.json.gz` for ui.perfetto.dev.
   """
 
   def __init__(self, steps: Sequence[int], folder: os.PathLike | str):
-    """Takes (first, last), or () for none, and where the trace goes."""
+    """Takes the steps as (first, last), or () for none."""
     self._first, self._last = steps or (0, 0)
     self._folder = os.fspath(folder)
     self._running = False
@@ -28,13 +28,13 @@ class Profile:
     self._stop()
 
   def before(self, step: int) -> None:
-    """Starts to record where it is time to."""
+    """Starts to record at the first step."""
     if not self._running and self._first <= step <= self._last:
       jax.profiler.start_trace(self._folder, create_perfetto_trace=True)
       self._running = True
 
   def after(self, step: int, results: Any) -> None:
-    """Waits for the results of the last step and writes the trace."""
+    """Waits for the results of the last step, then writes the trace."""
     if step == self._last:
       jax.block_until_ready(results)
       self._stop()

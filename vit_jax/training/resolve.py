@@ -1,5 +1,6 @@
-"""Fills the settings that a config leaves open, before anything is built."""
+"""Decides what a run will do, once, before anything is built."""
 
+from collections.abc import Callable
 import copy
 import dataclasses
 from typing import Any
@@ -21,66 +22,98 @@ from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import released
 
+# Pretrained weights, if they were read, and the settings that they decide.
+Answer = tuple[weights_lib.Weights | None, dict[str, Any]]
+
+# What the weights or the run so far decide where a config leaves it open.
+_DECIDED = (
+  'model',
+  'layer_norm_epsilon',
+  'exact_gelu',
+  'pp.mean',
+  'pp.std',
+  'pp.crop',
+)
+
 
 @dataclasses.dataclass(frozen=True)
-class Filled:
-  """What a run starts from.
+class Run:
+  """What a run will do. Nobody edits it or decides again.
 
   Attributes:
-    config: with nothing left open, checked again.
+    config: all settings with nothing left open, durations in steps; locked.
+    stages: the config of each stage.
     splits: the data set, opened.
-    weights: the pretrained ones, if they were read.
+    weights: the pretrained weights, if they were read.
+    mesh: the devices.
   """
 
   config: ml_collections.ConfigDict
+  stages: tuple[ml_collections.ConfigDict, ...]
   splits: batching.Splits
   weights: weights_lib.Weights | None
+  mesh: jax.sharding.Mesh
 
 
-def fill(
+def read_weights(config: ml_collections.ConfigDict) -> Answer:
+  """Finds and reads the pretrained weights of a config; may download them."""
+  with sharding.first_process_first():
+    path = released.find(config.pretrained, config.pretrained_dir)
+  logging.info('Starting from %s.', path)
+  weights = checkpoint.read(path)
+  return weights, settings_of(weights)
+
+
+def resolve(
   config: ml_collections.ConfigDict,
-  workdir: workdir_lib.Workdir,
-  mesh: jax.sharding.Mesh,
+  mesh: jax.sharding.Mesh | None = None,
   *,
-  resumed: bool,
-) -> Filled:
-  """Asks the weights, the data set, the run so far and the device.
+  begun: workdir_lib.Workdir | None = None,
+  ask_weights: Callable[[ml_collections.ConfigDict], Answer] = read_weights,
+  open_splits: Callable[
+    [ml_collections.ConfigDict], batching.Splits
+  ] = batching.open_splits,
+  measure: bool = True,
+) -> Run:
+  """Completes and checks a config; asks weights, data set and devices.
 
   Args:
-    config: settings, checked.
-    workdir: of the run.
-    mesh: of the devices.
-    resumed: whether it has a checkpoint. Its own `config.json` tells then, and
-      the pretrained weights are not read.
+    config: settings, see `configs.common`.
+    mesh: None: the mesh of the config, on all devices.
+    begun: workdir of a run that is resumed or evaluated. Its `config.json` has
+      the answers of the weights, which are not read again.
+    ask_weights: answers for the pretrained weights of a config.
+    open_splits: opens the data set of a config.
+    measure: whether to measure which attention is faster; else it is XLA's.
 
   Raises:
-    errors.UserError: if the weights or the data cannot be read, or do not tell.
+    errors.UserError: if a setting cannot work, the weights or the data cannot be
+      read, or they leave a setting open.
   """
-  weights, known, saved = None, {}, {}
-  if resumed:
-    saved = files.read_json(workdir.config)
-    known = {
-      'model': saved.get('model'),
-      'layer_norm_epsilon': saved.get('layer_norm_epsilon'),
-      'exact_gelu': saved.get('exact_gelu'),
-      'pp.mean': saved.get('pp', {}).get('mean'),
-      'pp.std': saved.get('pp', {}).get('std'),
-      'pp.crop': saved.get('pp', {}).get('crop'),
-    }
+  config = validate.validate(config)
+  mesh = mesh or sharding.make_mesh(**config.mesh)
+  weights, saved, known = None, {}, {}
+  if begun:
+    saved = files.read_json(begun.config)
+    flat = {**saved, **{f'pp.{k}': v for k, v in saved.get('pp', {}).items()}}
+    known = {name: flat.get(name) for name in _DECIDED}
   elif config.pretrained:
-    with sharding.first_process_first():
-      path = released.find(config.pretrained, config.pretrained_dir)
-    logging.info('Starting from %s.', path)
-    weights = checkpoint.read(path)
-    known = what_weights_say(weights)
-  known = {k: v for k, v in known.items() if v is not None}
+    weights, known = ask_weights(config)
   config = resolved.with_defaults(config, known)
-  splits = batching.open_splits(config)
-  num_examples = len(splits.train.source)
-  config = durations.in_steps(config, num_examples).unlock()
-  validate.validate(config)
-  config.attention = _attention(config, mesh, saved.get('attention'))
-  return Filled(config.lock(), splits, weights)
+  splits = open_splits(config)
+  config = durations.in_steps(config, len(splits.train.source))
+  config = validate.validate(config)
+  if config.attention == 'auto' and not measure:
+    config.attention = 'xla'
+  elif config.model:
+    config.attention = _attention(config, mesh, saved.get('attention'))
+  return Run(
+    config=config,
+    stages=tuple(durations.split(config)),
+    splits=splits,
+    weights=weights,
+    mesh=mesh,
+  )
 
 
 def _attention(
@@ -105,10 +138,10 @@ def _attention(
   )
 
 
-def what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
+def settings_of(weights: weights_lib.Weights) -> dict[str, Any]:
   """Returns the settings that weights decide where a config leaves them open."""
   preprocessing = weights.preprocessing
-  known = {
+  known: dict[str, Any] = {
     'pp.mean': preprocessing.mean,
     'pp.std': preprocessing.std,
     'pp.crop': preprocessing.size,
@@ -120,7 +153,7 @@ def what_weights_say(weights: weights_lib.Weights) -> dict[str, Any]:
   for name in ('layer_norm_epsilon', 'exact_gelu'):
     if name in encoder:
       known[name] = encoder.pop(name)
-  tower.pop('dtype', None)  # config.dtype says.
+  tower.pop('dtype', None)  # config.dtype decides.
   if spec.of(model).representation_size:
     # As for released names: the official code drops the layer to fine-tune.
     tower['representation_size'] = None

@@ -10,6 +10,7 @@ import flax.traverse_util
 import jax
 import numpy as np
 
+from vit_jax.data import batching
 from vit_jax.data import image_files
 from vit_jax.data import sources
 from vit_jax.runtime import errors
@@ -54,7 +55,7 @@ def naming_changes(
 
 def check_data(
   workdir: workdir_lib.Workdir,
-  splits: dict[str, sources.Source],
+  splits: batching.Splits,
   *,
   resumed: bool,
 ) -> Fingerprints:
@@ -62,7 +63,7 @@ def check_data(
 
   Args:
     workdir: the workdir of the run.
-    splits: the sources, by the name of their setting.
+    splits: the data set.
     resumed: whether there is anything to compare with.
 
   Returns:
@@ -73,14 +74,17 @@ def check_data(
   """
   if jax.process_index():
     return {}
-  now = {name: fingerprint(source) for name, source in splits.items()}
+  now = {
+    'config.pp.train': fingerprint(splits.train.source),
+    'config.pp.test': fingerprint(splits.test.source),
+  }
   before = files.read_json(workdir.dataset) if resumed else {}
   for name in before.keys() & now.keys():
     if any(before[name].get(key) != now[name][key] for key in _COMPARED):
       raise errors.UserError(
         f'The data of {name} has changed since this run began:'
         f' {before[name]["images"]} images then, {now[name]["images"]} now'
-        f' ({before[name]["sha256"][:8]}, {now[name]["sha256"][:8]}). Choose'
+        f' ({before[name]["sha256"]:.8}, {now[name]["sha256"]:.8}). Choose'
         f' another workdir, or put the old data back; to resume with the new'
         f' data, delete {workdir.dataset}.'
       )

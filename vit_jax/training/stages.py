@@ -13,11 +13,10 @@ import ml_collections
 import optax
 
 from vit_jax import models
-from vit_jax.configs import durations
 from vit_jax.runtime import sharding
-from vit_jax.training import abstract
 from vit_jax.training import freeze as freeze_lib
 from vit_jax.training import optimizers
+from vit_jax.training import resolve
 from vit_jax.training import state as state_lib
 from vit_jax.training import update
 
@@ -31,11 +30,11 @@ class Stage:
   Attributes:
     before: steps of the run before this stage.
     last: its last step, counted from the start of the run.
-    like: shapes, dtypes and shardings of the state in it.
-    step: as `update.train_step`, with a state, a batch and a key left to give.
-    tx: the optimizer, of the parameters that are not frozen.
-    schedule: learning rate, by step of the stage.
-    freeze: patterns of what is frozen.
+    like: shapes, dtypes and shardings of its state.
+    step: `update.train_step` of a state, a batch and a key.
+    tx: the optimizer of the parameters that are not frozen.
+    schedule: learning rate by step of the stage.
+    freeze: patterns of the frozen parameters.
   """
 
   before: int
@@ -47,64 +46,59 @@ class Stage:
   freeze: tuple[str, ...]
 
   def learning_rate(self, step: int) -> Any:
-    """Returns the rate that a step of the run, from 1 on, is taken with.
+    """Returns the learning rate of a step of the run, the first being 1.
 
-    The log has this rate. The official code logs the rate of the next step.
+    The official code logs the rate of the next step instead.
     """
     return self.schedule(step - 1 - self.before)
 
   def enter(self, state: state_lib.TrainState) -> state_lib.TrainState:
-    """Returns a state with the optimizer's at the start of this stage."""
+    """Returns a state with a new optimizer state, at the start of this stage."""
     shardings = jax.tree.map(lambda x: x.sharding, self.like.opt_state)
     init = jax.jit(self.tx.init, out_shardings=shardings)
     trained, _ = freeze_lib.split(state.params, self.freeze)
-    return state.replace(opt_state=init(trained))
+    return dataclasses.replace(state, opt_state=init(trained))
 
   def new_state(self, params: dict[str, Any]) -> state_lib.TrainState:
     """Returns the state of step 0, placed on the devices as `like` is."""
     shardings = jax.tree.map(lambda x: x.sharding, self.like)
     params = jax.device_put(params, shardings.params)
-    # A step consumes its state: no array may be in it twice.
+    # A step donates its state: no array may be in it twice.
     ema = jax.tree.map(jnp.copy, params) if self.like.ema else ()
     step = jax.device_put(jnp.zeros((), jnp.int32), shardings.step)
     return self.enter(state_lib.TrainState(step, params, (), ema))
 
 
 def make(
-  config: ml_collections.ConfigDict,
+  run: resolve.Run,
   model: nn.Module,
   loss_fn: update.LossFn,
   image_shape: tuple[int, int, int],
-  mesh: jax.sharding.Mesh,
   *,
   train_step: Step = update.train_step,
   locked: Sequence[str] = (),
 ) -> list[Stage]:
-  """Returns the stages of a config, one if it has none.
+  """Returns the stages of a run, one if its config has none.
 
   Args:
-    config: settings, with durations in steps.
+    run: what to do.
     model: the module.
-    loss_fn: of `train_step`.
+    loss_fn: loss of a batch, for `train_step`.
     image_shape: [H, W, C] of the input.
-    mesh: of the devices.
-    train_step: `update.train_step` or what calls it.
-    locked: patterns of what is frozen in all stages.
-
-  Raises:
-    errors.UserError: if a setting of a stage cannot be.
+    train_step: `update.train_step` or a function that calls it.
+    locked: patterns of the parameters that are frozen in all stages.
   """
-  stages, before = [], 0
+  config, stages, before = run.config, [], 0
   params = models.abstract_params(model, image_shape)
-  for stage in durations.split(config):
+  for stage in run.stages:
     tx, schedule = optimizer(stage, params)
     freeze = (*locked, *stage.freeze)
     stages.append(
       Stage(
         before=before,
         last=before + stage.total_steps,
-        like=abstract.state(
-          params, tx, mesh, freeze, has_ema=config.ema_decay > 0
+        like=abstract_state(
+          params, tx, run.mesh, freeze, has_ema=config.ema_decay > 0
         ),
         step=functools.partial(
           train_step,
@@ -123,14 +117,63 @@ def make(
   return stages
 
 
+def abstract_state(
+  params: dict[str, Any],
+  tx: optax.GradientTransformation,
+  mesh: jax.sharding.Mesh,
+  freeze: Sequence[str] = (),
+  has_ema: bool = False,
+) -> state_lib.TrainState:
+  """Returns shapes, dtypes and shardings of a state, without computing it.
+
+  Args:
+    params: the result of `models.abstract_params`.
+    tx: the optimizer of the parameters that are not frozen.
+    mesh: the mesh of devices.
+    freeze: patterns of `freeze.split`.
+    has_ema: whether there is a moving average of the parameters.
+  """
+  trained, _ = freeze_lib.split(params, freeze)
+  like = state_lib.TrainState(
+    step=jax.ShapeDtypeStruct((), jnp.int32),
+    params=params,
+    opt_state=jax.eval_shape(tx.init, trained),
+    ema=params if has_ema else (),
+  )
+  return place(mesh, like)
+
+
+def place(
+  mesh: sharding.Mesh | sharding.AbstractMesh, state: state_lib.TrainState
+) -> state_lib.TrainState:
+  """Returns the shapes and dtypes of a state with shardings.
+
+  An array of the optimizer is sharded like the parameter whose path its own ends
+  with, if their shapes are equal. All others, such as the factored moments of
+  Adafactor, are small and replicated.
+  """
+  params = sharding.place(mesh, state.params)
+  by_path = dict(jax.tree_util.tree_leaves_with_path(params))
+
+  def placed(path: tuple[Any, ...], x: Any) -> jax.ShapeDtypeStruct:
+    ends = (path[start:] for start in range(len(path)))
+    like = next((by_path[end] for end in ends if end in by_path), None)
+    where = sharding.replicated(mesh)
+    if like is not None and like.shape == x.shape:
+      where = like.sharding
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
+
+  return jax.tree_util.tree_map_with_path(placed, state)
+
+
 def optimizer(
   config: ml_collections.ConfigDict, params: dict[str, Any]
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
-  """Returns the optimizer of a config and its learning rate by step.
+  """Returns the optimizer of a stage and its learning rate by step.
 
   Args:
-    config: settings.
-    params: shapes of all parameters, of the frozen ones too.
+    config: settings of the stage.
+    params: shapes of all parameters, including the frozen ones.
   """
   schedule = optimizers.create_learning_rate_schedule(
     config.total_steps,
@@ -159,12 +202,12 @@ def optimizer(
 
 
 def at(stages: Sequence[Stage], step: int) -> Stage:
-  """Returns the stage of which the state after a step is."""
+  """Returns the stage that `step` belongs to."""
   return next((s for s in stages if step <= s.last), stages[-1])
 
 
 def jit_step(stage: Stage, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
-  """Returns the step of a stage, jitted; it consumes the old state."""
+  """Returns the step of a stage, jitted; it donates the old state."""
   shardings = jax.tree.map(lambda x: x.sharding, stage.like)
   return jax.jit(
     sharding.in_mesh(mesh, stage.step),

@@ -1,4 +1,4 @@
-"""What a run checks, logs and writes before its first step."""
+"""Checks, logs and files before the first step of a run."""
 
 from collections.abc import Sequence
 import json
@@ -11,7 +11,6 @@ import numpy as np
 import optax
 
 from vit_jax import models
-from vit_jax.configs import durations
 from vit_jax.configs import spec
 from vit_jax.data import sources
 from vit_jax.models import flops
@@ -21,18 +20,21 @@ from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import resolve
 from vit_jax.training import resume
 from vit_jax.training import task as task_lib
 from vit_jax.weights import record as weights_lib
 
 
 def check(
-  config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
+  config: ml_collections.ConfigDict,
+  workdir: workdir_lib.Workdir,
+  mesh: jax.sharding.Mesh,
 ) -> None:
-  """Refuses what would fail late: no folder for a trace, or no images.
+  """Refuses what would fail late: a trace in a bucket, uneven batches, no images.
 
   Raises:
-    errors.UserError: with what is missing.
+    errors.UserError: with the setting and the reason.
   """
   if config.profile_steps and storage.is_address(workdir):
     raise errors.UserError(
@@ -41,12 +43,6 @@ def check(
     )
   if not spec.has_texts(config.model):
     sources.require_folder(config.dataset)  # Before weights are downloaded.
-
-
-def check_batches(
-  config: ml_collections.ConfigDict, mesh: jax.sharding.Mesh
-) -> None:
-  """Refuses batches that cannot be split, of the first evaluation too."""
   for batch_size in (config.batch // config.accum_steps, config.batch_eval):
     sharding.data_shard(mesh, batch_size)
 
@@ -56,12 +52,12 @@ def check_steps(
   saved: int | None,
   workdir: workdir_lib.Workdir,
 ) -> None:
-  """Refuses fewer steps than are done already, or than lie before a trace.
+  """Refuses a run that would end before its newest checkpoint or its trace.
 
   Args:
     config: settings, durations in steps.
     saved: step of the newest checkpoint; None at the start.
-    workdir: of the run.
+    workdir: the workdir of the run.
 
   Raises:
     errors.UserError: with both numbers.
@@ -82,16 +78,16 @@ def check_steps(
     )
 
 
-def warn_of_low_peaks(
-  config: ml_collections.ConfigDict, schedules: Sequence[optax.Schedule]
+def _warn_of_low_peaks(
+  stages: Sequence[ml_collections.ConfigDict],
+  schedules: Sequence[optax.Schedule],
 ) -> None:
-  """Warns of stages whose learning rate, by step, never reaches `base_lr`.
+  """Warns of stages whose learning rate never reaches `base_lr`.
 
   They are not refused: a run of few steps with the warm-up of a long one is the
   usual way to try something out.
   """
-  settings = durations.split(config)
-  pairs = zip(settings, schedules, strict=True)
+  pairs = zip(stages, schedules, strict=True)
   for number, (one, schedule) in enumerate(pairs, start=1):
     warmup, cooldown = one.warmup_steps, one.cooldown_steps
     if warmup < one.total_steps and warmup + cooldown <= one.total_steps:
@@ -99,7 +95,7 @@ def warn_of_low_peaks(
     logging.warning(
       '%swarmup_steps %d and cooldown_steps %d do not fit into %d steps: the'
       ' learning rate reaches %.2g at most, not base_lr, %.2g.',
-      f'Stage {number}: ' if config.stages else '',
+      f'Stage {number}: ' if len(stages) > 1 else '',
       warmup,
       cooldown,
       one.total_steps,
@@ -109,17 +105,18 @@ def warn_of_low_peaks(
 
 
 def plain(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns settings as JSON has them."""
+  """Returns settings in the types that JSON has."""
   return json.loads(config.to_json_best_effort())
 
 
 def describe(
-  config: ml_collections.ConfigDict,
+  run: resolve.Run,
   task: task_lib.Task,
   workdir: workdir_lib.Workdir,
   first_step: int,
 ) -> None:
-  """Logs the model; writes what the workdir says of it, on process 0."""
+  """Logs the model; writes settings, classes and environment, on process 0."""
+  config = run.config
   if jax.process_index():
     return
   cost = flops.forward_flops(task.model, task.data.image_shape)
@@ -136,8 +133,10 @@ def describe(
       ', '.join(resume.changed(before, now)),
     )
   if first_step >= config.total_steps:
-    logging.warning('The run has ended: of %d steps none is left.', first_step)
-  warn_of_low_peaks(config, [stage.schedule for stage in task.stages])
+    logging.warning(
+      'The run has ended: none of its %d steps is left.', first_step
+    )
+  _warn_of_low_peaks(run.stages, [stage.schedule for stage in task.stages])
   files.write_json(now, workdir.config)
   files.write_lines(task.data.class_names, workdir.labels)
   if task.vocabulary:  # So that the workdir can be read as weights.

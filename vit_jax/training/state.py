@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 import os
 import textwrap
 from typing import Any
@@ -21,14 +22,14 @@ _policies = ocp.checkpoint_managers
 
 BEST_METRIC = scores.ACCURACY
 
-_TEMPORARY = '.orbax-checkpoint-tmp'  # Ends the name of what is not whole.
+_TEMPORARY = '.orbax-checkpoint-tmp'  # Ends the name of incomplete ones.
 _WHOLE = 'commit_success.txt'
 _FULL = 'No space left on device'
 
 
 @struct.dataclass
 class TrainState:
-  """What a step changes, and all that it changes; a tree of arrays."""
+  """All that a step changes; a tree of arrays."""
 
   step: Any
   params: Any
@@ -37,10 +38,10 @@ class TrainState:
 
 
 def _not_whole(directory: epath.Path) -> list[epath.Path]:
-  """Returns the checkpoints that were not written to their end."""
+  """Returns the checkpoints that are incomplete."""
   if not storage.is_address(directory):
     return list(directory.glob(f'*{_TEMPORARY}'))
-  # A bucket cannot rename: there a file says that a checkpoint is whole.
+  # A bucket cannot rename: there a file marks whole checkpoints.
   if not directory.exists():
     return []
   steps = [path for path in directory.iterdir() if path.name.isdigit()]
@@ -50,21 +51,20 @@ def _not_whole(directory: epath.Path) -> list[epath.Path]:
 def _differences(
   folder: epath.Path, like: TrainState, *, is_part: bool
 ) -> list[str]:
-  """Returns a row for each array that a checkpoint has otherwise, or lacks.
+  """Returns a row for each array with another shape, missing or not wanted.
 
   Args:
-    folder: of the checkpoint.
-    like: what is wanted.
-    is_part: whether trees that are not wanted, as the optimizer's, may be there.
+    folder: the folder of the checkpoint.
+    like: the shapes wanted.
+    is_part: whether to ignore trees that are not wanted, as the optimizer's.
   """
   try:
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-      saved = checkpointer.metadata(folder)
+    saved = ocp.PyTreeCheckpointHandler().metadata(folder)
   except (ValueError, TypeError, KeyError, OSError):
-    return []  # It is damaged.
+    return []  # It is damaged: restoring it raises.
   have, want = _shapes(getattr(saved, 'item_metadata', saved)), _shapes(like)
   if not have:
-    return []  # Likewise.
+    return []
   if is_part:
     trees = {name.split('/')[0] for name in want}
     have = {k: v for k, v in have.items() if k.split('/')[0] in trees}
@@ -95,7 +95,7 @@ class Saver:
   def __init__(
     self, workdir: os.PathLike | str, keep: int = 2, *, read_only: bool = False
   ):
-    """Opens `workdir/checkpoints`; read-only beside a run that writes."""
+    """Opens the checkpoints of a workdir; `read_only` while another run writes."""
     metric = lambda metrics: metrics[BEST_METRIC]
     keep_best = _policies.BestN(
       get_metric_fn=metric,
@@ -107,7 +107,7 @@ class Saver:
       directory = directory.resolve()  # Orbax wants it absolute.
     self._directory = directory
     if not read_only and jax.process_index() == 0:
-      # What a kill left. Orbax would do it in a thread that outlives errors.
+      # Left by a kill. Orbax would remove them in a thread that outlives errors.
       for path in _not_whole(self._directory):
         path.rmtree()
     self._manager = ocp.CheckpointManager(
@@ -151,7 +151,7 @@ class Saver:
 
   @contextlib.contextmanager
   def _saving(self) -> Iterator[None]:
-    """Says why a checkpoint, this one or the last, cannot be written."""
+    """Turns errors of writing this checkpoint or the last into one line."""
     try:
       yield
     except (OSError, ValueError) as e:
@@ -171,7 +171,8 @@ class Saver:
     Raises:
       errors.UserError: if it was made with other settings, or is damaged.
     """
-    with self._explaining(like):
+    self._check_shapes(like)
+    with self._reading():
       return self._manager.restore(
         self.latest_step, args=ocp.args.StandardRestore(like)
       )
@@ -179,11 +180,7 @@ class Saver:
   def restore_for_evaluation(self, like: TrainState) -> TrainState:
     """Returns the newest checkpoint without the state of the optimizer.
 
-    Args:
-      like: as `restore` wants it, with an empty `opt_state`.
-
-    Raises:
-      errors.UserError: as `restore` does.
+    `like` has an empty `opt_state`; errors are those of `restore`.
     """
     item = {'step': like.step, 'params': like.params, 'ema': like.ema}
     item = {name: tree for name, tree in item.items() if jax.tree.leaves(tree)}
@@ -193,36 +190,39 @@ class Saver:
       partial_restore=True,
     )
     folder = self._directory / str(self.latest_step) / 'default'
+    self._check_shapes(like, is_part=True)
     with (
-      self._explaining(like, is_part=True),
+      self._reading(),
       ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer,
     ):
-      return like.replace(**checkpointer.restore(folder, args=how))
+      saved = checkpointer.restore(folder, args=how)
+      return dataclasses.replace(like, **saved)
+
+  def _check_shapes(self, like: TrainState, *, is_part: bool = False) -> None:
+    """Raises `errors.UserError` if arrays of the newest checkpoint differ."""
+    path = self._directory / str(self.latest_step)
+    rows = _differences(path / 'default', like, is_part=is_part)
+    if rows:
+      raise errors.UserError(
+        f'{path} does not fit this config. Arrays that differ: {len(rows)}.\n'
+        + '\n'.join(rows[:5])
+        + '\nUse the config it was made with, or another workdir.'
+      )
 
   @contextlib.contextmanager
-  def _explaining(
-    self, like: TrainState, *, is_part: bool = False
-  ) -> Iterator[None]:
-    """Says which arrays of a checkpoint differ, or that it is damaged."""
-    step = self.latest_step
+  def _reading(self) -> Iterator[None]:
+    """Turns errors of a damaged checkpoint into one line."""
+    steps = sorted(self._manager.all_steps())
     try:
       yield
     except (ValueError, TypeError, KeyError, OSError) as e:
-      path = self._directory / str(step)
-      rows = _differences(path / 'default', like, is_part=is_part)
-      if rows:
-        raise errors.UserError(
-          f'{path} does not fit this config. Arrays that differ: {len(rows)}.\n'
-          + '\n'.join(rows[:5])
-          + '\nUse the config it was made with, or another workdir.'
-        ) from e
-      older = [s for s in self._manager.all_steps() if s < step]
-      hint = f' resume from step {max(older)}' if older else ' start again'
+      hint = f'resume from step {steps[-2]}' if steps[1:] else 'start again'
+      reason = textwrap.shorten(errors.first_line(e), 200)
       raise errors.UserError(
-        f'{path} cannot be read: {textwrap.shorten(errors.first_line(e), 200)}'
-        f' If it is damaged, delete it to{hint}.'
+        f'{self._directory / str(steps[-1])} cannot be read: {reason} If it is'
+        f' damaged, delete it to {hint}.'
       ) from e
-    logging.info('Restored step %d from %s.', step, self._directory)
+    logging.info('Restored step %d from %s.', steps[-1], self._directory)
 
   def __enter__(self) -> 'Saver':
     return self

@@ -1,4 +1,4 @@
-"""What a run needs to know of what is trained."""
+"""What is trained: data, model, stages and evaluation."""
 
 from collections.abc import Callable, Sequence
 import dataclasses
@@ -13,15 +13,15 @@ from vit_jax.training import stages as stages_lib
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """Data, model, stages and evaluation of what is trained.
+  """Data, model, stages and evaluation.
 
   Attributes:
     data: both splits.
     model: the module, for the log and its FLOPs.
     stages: the stages of the run, in order.
     initial_params: pretrained weights, or None, to parameters.
-    eval_fn: parameters to metrics, `state.BEST_METRIC` among them.
-    vocabulary: file of the tokeniser, where there are texts.
+    eval_fn: parameters to metrics, including `state.BEST_METRIC`.
+    vocabulary: file of the tokeniser, if there are texts.
   """
 
   data: batching.Data

@@ -1,30 +1,20 @@
-"""Which task a config describes: classes of images, or texts of images."""
-
-import jax
-import ml_collections
+"""The task of a run: classes of images, or texts that fit images."""
 
 from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.training import classification
 from vit_jax.training import contrastive
+from vit_jax.training import resolve
 from vit_jax.training import task
 
 
-def make(
-  config: ml_collections.ConfigDict,
-  mesh: jax.sharding.Mesh,
-  data: batching.Data | None = None,
-  *,
-  splits: batching.Splits | None = None,
-) -> task.Task:
-  """Returns the task of a config, contrastive where the model has a text tower.
+def make(run: resolve.Run, data: batching.Data | None = None) -> task.Task:
+  """Returns the task of a run, contrastive where the model has a text tower.
 
   Args:
-    config: settings, none open.
-    mesh: where the state is.
-    data: None makes it of `splits`.
-    splits: the data set; None opens it.
+    run: what to do.
+    data: None makes it of the splits of the run.
   """
-  has_texts = spec.has_texts(config.model)
+  has_texts = spec.has_texts(run.config.model)
   kind = contrastive if has_texts else classification
-  return kind.make_task(config, mesh, data, splits=splits)
+  return kind.make_task(run, data)

@@ -1,4 +1,4 @@
-"""One update of the parameters, pure, the same for every model."""
+"""One update of the parameters: a pure function, the same for every model."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,14 +30,14 @@ def make_loss_fn(
     model: the module.
     preprocess: `(key, images)` to float32 images in [-1, 1].
     loss: name in `losses.LOSSES`.
-    label_smoothing: part of the target that all classes share.
+    label_smoothing: share of the target that is spread over all classes.
     mix: `(key, images, labels)` to mixed images and the shares of classes.
   """
 
   def loss_fn(params, batch, key):
     augment_key, dropout_key = jax.random.split(key)
     images, labels = preprocess(augment_key, batch['image']), batch['label']
-    if mix:  # By a third key, so that the others are what they are without.
+    if mix:  # A third key leaves the other two as they are without mixing.
       images, labels = mix(jax.random.fold_in(key, 2), images, labels)
     logits = model.apply(
       {'params': params}, images, train=True, rngs={'dropout': dropout_key}
@@ -57,7 +57,7 @@ def accumulate_gradient(
     return grad_fn(params, batch, key)
 
   def split(x: Array) -> Array:
-    # Strided parts: each has rows of every device, so that nothing moves.
+    # Strided parts have rows of every device, so that no row moves.
     return x.reshape(-1, accum_steps, *x.shape[1:]).swapaxes(0, 1)
 
   def body(total, part):
@@ -85,14 +85,14 @@ def train_step(
   """One update; returns the new state and metrics of this step.
 
   Args:
-    state: with the optimizer state of the parameters that are not frozen.
-    batch: what `loss_fn` wants.
-    key: of the run.
-    loss_fn: of `make_loss_fn`.
-    tx: of `optim.create_optimizer`.
-    accum_steps: parts in which the gradient is computed.
+    state: its optimizer state leaves out the frozen parameters.
+    batch: the arrays that `loss_fn` takes.
+    key: the key of the run.
+    loss_fn: a function of `make_loss_fn`.
+    tx: an optimizer of `optimizers.create_optimizer`.
+    accum_steps: number of parts in which the gradient is computed.
     freeze: patterns of `freeze.split`.
-    ema_decay: of the moving average of the parameters, if the state has one.
+    ema_decay: decay of the moving average, if the state has one.
   """
   # The key depends on the step alone, so a resumed run repeats exactly.
   step_key = jax.random.fold_in(key, state.step)
@@ -112,7 +112,7 @@ def train_step(
     grads,
     state.opt_state,
     params,
-    grad_fn=lambda params, _: loss_and_grads(params)[1],  # Of SAM.
+    grad_fn=lambda params, _: loss_and_grads(params)[1],  # For SAM.
   )
   params = freeze_lib.join(optax.apply_updates(params, updates), frozen)
   metrics = {'train_loss': loss, 'grad_norm': optax.tree.norm(grads)}
@@ -124,5 +124,5 @@ def _moving_average(ema: Any, params: Any, decay: float, step: Array) -> Any:
   if not ema:
     return ema
   # The first steps are forgotten sooner, as in TensorFlow and timm.
-  decay = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
-  return jax.tree.map(lambda e, p: e + (1 - decay) * (p - e), ema, params)
+  kept = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
+  return jax.tree.map(lambda e, p: e + (1 - kept) * (p - e), ema, params)
