@@ -1,6 +1,6 @@
 """Both splits of a data set, opened once, and their batches on the devices."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 import dataclasses
 import itertools
 
@@ -237,7 +237,7 @@ def train_batches(
   seed: int,
   first_step: int,
   total_steps: int,
-) -> Iterator[dict[str, jax.Array]]:
+) -> Generator[dict[str, jax.Array], None, None]:
   """Yields the batches of steps `first_step` to `total_steps` on the devices.
 
   `batch_size` is over all devices; `seed` seeds order and augmentation.

@@ -61,7 +61,7 @@ def open_splits(
 
   def decoded(split: str, train: bool) -> pipeline.Decoded:
     if spec.has_texts(config.model):
-      source = sources.StandIn(0)
+      source: sources.Source = sources.StandIn(0)
     else:
       source = sources.stand_in(
         config.dataset,

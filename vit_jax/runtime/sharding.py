@@ -5,7 +5,7 @@ heads and the MLP. One device is a mesh of size 1 and runs the same code.
 """
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 import contextlib
 import functools
 import math
@@ -170,7 +170,7 @@ def data_shard(mesh: Mesh, batch_size: int) -> tuple[int, int]:
 
 def put_batches(
   batches: Iterable[dict[str, np.ndarray]], mesh: Mesh, batch_size: int
-) -> Iterator[dict[str, jax.Array]]:
+) -> Generator[dict[str, jax.Array], None, None]:
   """Makes global arrays [batch_size, ...] from the parts that the hosts read.
 
   Sends the next batch to the devices before the current one is used.

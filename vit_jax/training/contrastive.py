@@ -165,11 +165,12 @@ def embed_step(
   preprocess: Callable[[Array], Array],
 ) -> tuple[dict[str, Array], dict[str, Array]]:
   """Returns embeddings, tokens and mask of a batch, and the model's scalars."""
-  zimg, ztxt, out = model.apply(
+  outputs: Any = model.apply(
     {'params': params},
     images=preprocess(batch['image']),
     tokens=batch['tokens'],
   )
+  zimg, ztxt, out = outputs
   rows = {'zimg': zimg, 'ztxt': ztxt}
   return {**rows, 'tokens': batch['tokens'], 'mask': batch['mask']}, out
 
