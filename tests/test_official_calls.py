@@ -5,9 +5,11 @@ The calls are those of the tests and notebooks of google-research/vision_transfo
 
 import importlib
 import json
+from typing import Any
 
 from conftest import call_command
 import cv2
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -279,3 +281,51 @@ def test_the_command_line_names_what_replaces_an_official_setting(tmp_path):
     'config.model_or_filename of the official code is replaced by'
     ' config.pretrained.'
   )
+
+
+def test_features_before_the_head_are_captured_by_their_official_name():
+  model = models.get_model('testing', num_classes=3)
+  images = jnp.ones([2, 32, 32, 3], jnp.float32)
+  variables = model.init(jax.random.key(0), images, train=False)
+  _, state = model.apply(
+    variables, images, train=False, capture_intermediates=True, mutable=True
+  )
+  (features,) = state['intermediates']['pre_logits']['__call__']
+  headless = model.clone(num_classes=None)
+  np.testing.assert_array_equal(
+    features, headless.apply(variables, images, train=False)
+  )
+
+
+def test_another_encoder_and_another_mlp_width_can_be_given():
+  class Mean(nn.Module):
+    dtype: Any
+    final_norm: bool
+    scale: float
+
+    @nn.compact
+    def __call__(self, x, *, train):
+      return self.scale * jnp.mean(x, axis=1, keepdims=True)
+
+  model = models.VisionTransformer(
+    num_classes=None,
+    patches={'size': (4, 4)},
+    transformer={'scale': 2.0},
+    hidden_size=6,
+    classifier='gap',
+    encoder=Mean,
+  )
+  images = jnp.ones([1, 8, 8, 3])
+  params = models.init_params(model, (8, 8, 3))
+  assert params.keys() == {'embedding'}
+  features = model.apply({'params': params}, images, train=False)
+  once = model.clone(transformer={'scale': 1.0})
+  np.testing.assert_allclose(
+    features, 2 * once.apply({'params': params}, images, train=False)
+  )
+  mlp = models.MlpBlock(mlp_dim=5, out_dim=3, kernel_init=nn.initializers.ones)
+  variables = mlp.init(
+    jax.random.key(0), jnp.ones([1, 2, 4]), deterministic=True
+  )
+  assert variables['params']['Dense_1']['kernel'].shape == (5, 3)
+  assert np.all(variables['params']['Dense_0']['kernel'] == 1)

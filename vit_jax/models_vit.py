@@ -3,6 +3,7 @@
 from vit_jax.models.vit import AddPositionEmbs
 from vit_jax.models.vit import Encoder
 from vit_jax.models.vit import Encoder1DBlock
+from vit_jax.models.vit import IdentityLayer
 from vit_jax.models.vit import MlpBlock
 from vit_jax.models.vit import VisionTransformer
 
@@ -10,6 +11,7 @@ __all__ = (
   'AddPositionEmbs',
   'Encoder',
   'Encoder1DBlock',
+  'IdentityLayer',
   'MlpBlock',
   'VisionTransformer',
 )

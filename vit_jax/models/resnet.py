@@ -4,6 +4,7 @@ The ResNet of Big Transfer (arXiv:1912.11370), but with post-activation. Its fea
 map replaces the pixels of the image (arXiv:2010.11929, Sec. 3.1, "Hybrid").
 """
 
+from collections.abc import Sequence
 import functools
 from typing import Any
 
@@ -18,14 +19,13 @@ Features = Float[Array, 'B _ _ _']
 
 
 def weight_standardize(
-  kernel: Float[ArrayLike, '...'], epsilon: float = 1e-5
+  w: Float[ArrayLike, '...'], axis: Sequence[int] | int, eps: float
 ) -> Float[Array, '...']:
-  """Gives each output channel of a kernel mean 0 and deviation 1."""
-  kernel = jnp.asarray(kernel)
-  axes = tuple(range(kernel.ndim - 1))
-  kernel = kernel - jnp.mean(kernel, axes)
-  deviation = jnp.sqrt(jnp.mean(jnp.square(kernel), axes))
-  return kernel / (deviation + epsilon)
+  """Shifts and scales a kernel to mean 0 and standard deviation 1 along axes."""
+  w = jnp.asarray(w)
+  w = w - jnp.mean(w, axis, keepdims=True)
+  deviation = jnp.sqrt(jnp.mean(jnp.square(w), axis, keepdims=True))
+  return w / (deviation + eps)
 
 
 class StdConv(nn.Module):
@@ -42,7 +42,7 @@ class StdConv(nn.Module):
     kernel = self.param('kernel', nn.initializers.lecun_normal(), shape)
     return jax.lax.conv_general_dilated(
       x.astype(self.dtype),
-      weight_standardize(kernel).astype(self.dtype),
+      weight_standardize(kernel, (0, 1, 2), eps=1e-5).astype(self.dtype),
       self.strides,
       'SAME',
       dimension_numbers=('NHWC', 'HWIO', 'NHWC'),

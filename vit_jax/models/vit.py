@@ -29,6 +29,14 @@ _BIAS_INIT = nn.initializers.normal(stddev=1e-6)
 CLASSIFIERS = ('token', 'gap', 'token_gap', 'unpooled', 'token_unpooled')
 
 
+class IdentityLayer(nn.Module):
+  """Gives its input a name, by which `capture_intermediates` finds it."""
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    return x
+
+
 class AddPositionEmbs(nn.Module):
   """Adds learned position embeddings, one vector a token (Eq. 1)."""
 
@@ -48,19 +56,24 @@ class MlpBlock(nn.Module):
   dropout_rate: float = 0.1
   exact_gelu: bool = False
   dtype: Any = jnp.float32
+  out_dim: int | None = None  # None: as wide as the input.
+  kernel_init: Callable[..., Any] = _KERNEL_INIT
+  bias_init: Callable[..., Any] = _BIAS_INIT
 
   @nn.compact
-  def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
+  def __call__(
+    self, x: Tokens, *, deterministic: bool
+  ) -> Float[Array, 'B L _']:
     dense = functools.partial(
       layers.Dense,
-      kernel_init=_KERNEL_INIT,
-      bias_init=_BIAS_INIT,
+      kernel_init=self.kernel_init,
+      bias_init=self.bias_init,
       dtype=self.dtype,
     )
     h_BLF = nn.gelu(dense(self.mlp_dim)(x), approximate=not self.exact_gelu)
     # One Dropout module for each place: the name is part of its random stream.
     h_BLF = nn.Dropout(self.dropout_rate)(h_BLF, deterministic=deterministic)
-    y = dense(x.shape[-1])(h_BLF)
+    y = dense(self.out_dim or x.shape[-1])(h_BLF)
     return nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
 
 
@@ -184,6 +197,7 @@ class VisionTransformer(nn.Module):
       'token_unpooled' (all tokens and the class token).
     fc_norm: whether the last LayerNorm comes after the pooling, not before.
     head_bias_init: initial value of the biases of the head.
+    encoder: class of the encoder, or what makes it as `Encoder` is made.
     dtype: of the computation; parameters and logits are always float32.
     model_name: for the reader only.
   """
@@ -197,6 +211,7 @@ class VisionTransformer(nn.Module):
   classifier: str = 'token'
   fc_norm: bool = False
   head_bias_init: float = 0.0
+  encoder: Callable[..., nn.Module] = Encoder
   dtype: Any = jnp.float32
   model_name: str | None = None
 
@@ -228,6 +243,8 @@ class VisionTransformer(nn.Module):
     x = self._pool(x.astype(jnp.float32))
     if self.representation_size is not None:
       x = nn.tanh(nn.Dense(self.representation_size, name='pre_logits')(x))
+    else:
+      x = IdentityLayer(name='pre_logits')(x)
     if self.num_classes:
       x = layers.head(self.num_classes, self.head_bias_init)(x)
     return x
@@ -239,7 +256,7 @@ class VisionTransformer(nn.Module):
       cls = self.param('cls', nn.initializers.zeros, (1, 1, x.shape[-1]))
       cls = jnp.tile(cls.astype(x.dtype), (x.shape[0], 1, 1))
       x = jnp.concatenate([cls, x], axis=1)
-    return Encoder(
+    return self.encoder(
       final_norm=not self.fc_norm,
       dtype=self.dtype,
       name='Transformer',
