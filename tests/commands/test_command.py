@@ -76,6 +76,20 @@ def test_help_of_a_command_prints_its_flags_and_exits_with_0(name):
     assert re.search(rf'--(\[no\])?{stem}:', result.stdout), word
 
 
+@pytest.mark.parametrize('name', ['train', 'sweep', 'plan', 'show_batch'])
+def test_help_shows_the_values_of_settings(name):
+  lines = [
+    line.strip() for line in call_command(name, '--help').stdout.split('\n')
+  ]
+  assert 'optimizer: sgd, adamw, lamb, adafactor' in lines
+  assert 'base_lr: at least 0.0' in lines
+  assert 'pp.channels: 1, 3' in lines
+  assert 'report: True, False' in lines
+  assert "adapt_channels: '', sum, repeat" in lines
+  for setting in common.RULES:
+    assert any(line.startswith(f'{setting}: ') for line in lines), setting
+
+
 @pytest.mark.parametrize('flag', ['-h', '--helpshort', '--helpfull'])
 def test_other_kinds_of_help_exit_with_0(flag):
   result = call_command('predict', flag)
@@ -190,19 +204,19 @@ def test_completion_has_each_flag_and_setting(name, monkeypatch, tmp_path):
 @flagsaver.flagsaver()  # Forgets the flags that are asked for.
 def test_completion_is_kept_until_the_code_changes(monkeypatch, tmp_path):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  want = dispatch.flag_names('predict')
+  want = dispatch.completions('predict')
   asked = []
   defined = lambda name: asked.append(name) or ['--new=']
   monkeypatch.setattr(dispatch, '_defined', defined)
-  assert dispatch.flag_names('predict') == want
+  assert dispatch.completions('predict') == want
   assert not asked
   [path] = (tmp_path / 'vit_jax').iterdir()
   path.write_text(json.dumps(json.loads(path.read_text()) | {'code': 'old'}))
-  assert dispatch.flag_names('predict') == ['--new=']
+  assert dispatch.completions('predict') == ['--new=']
   path.write_text('cut {')
-  assert dispatch.flag_names('predict') == ['--new=']
+  assert dispatch.completions('predict') == ['--new=']
   monkeypatch.setenv('XDG_CACHE_HOME', os.devnull)  # It cannot be written.
-  assert dispatch.flag_names('predict') == ['--new=']
+  assert dispatch.completions('predict') == ['--new=']
 
 
 @pytest.mark.parametrize(
@@ -212,6 +226,25 @@ def test_completion_is_kept_until_the_code_changes(monkeypatch, tmp_path):
     (['vit-jax', 'predict', '--top'], ['--top_k=']),
     (['vit-jax', 'train', '--config.warmup_e'], ['--config.warmup_epochs=']),
     (['vit-jax', 'train', 'configs/b'], []),  # Bash completes files.
+    # Bash splits words at '=' and replaces only the last part.
+    (
+      ['vit-jax', 'train', '--config.optimizer', '='],
+      ['sgd', 'adamw', 'lamb', 'adafactor'],
+    ),
+    (
+      ['vit-jax', 'train', '--config.optimizer', '=', 'ad'],
+      ['adamw', 'adafactor'],
+    ),
+    (['vit-jax', 'train', '--config.pp.augmentation', '=', 'n'], ['none']),
+    (['vit-jax', 'train', '--config.exact_gelu', '=', 'T'], ['True']),
+    (['vit-jax', 'train', '--config.batch', '='], []),
+    (['vit-jax', 'train', '--distributed', '=', 'o'], ['off', 'on']),
+    # Zsh does not split them.
+    (
+      ['vit-jax', 'sweep', '--config.optimizer=l'],
+      ['--config.optimizer=lamb'],
+    ),
+    (['vit-jax', 'predict', '--config.optimizer', '='], []),
   ],
 )
 def test_bash_completes(words, want, tmp_path):

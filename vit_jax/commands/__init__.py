@@ -1,8 +1,9 @@
 """One file a `vit-jax` command: flags in, one library call, print.
 
-Besides:
+Shared by the commands:
   dispatch         finds the command; completion for shells
   cli              runs a command; one clear line for a mistake
+  setting_values   settings and their values, for help and completion
   predictor_flags  flags that name a model
   output           predictions as a table, JSON or CSV
 """

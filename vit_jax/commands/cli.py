@@ -1,6 +1,6 @@
 """Runs a command; a mistake gives one clear line and no trace."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import io
 import logging as python_logging
 import os
@@ -18,6 +18,7 @@ from ml_collections import config_flags
 
 import vit_jax
 from vit_jax import official
+from vit_jax.commands import setting_values
 from vit_jax.configs import run_files
 from vit_jax.runtime import compilation_cache
 from vit_jax.runtime import errors
@@ -31,15 +32,14 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
   """Runs `main` with the arguments that are not flags.
 
   Exits with 1 and the message alone on `errors.UserError`; `--v=1` adds the
-  trace. As `COMMAND --complete` it prints the flags of the command, for shells.
+  trace. `COMMAND --complete` prints its flags and their values, for shells.
   """
   app.define_help_flags()
   flags.DEFINE_bool('version', False, 'Print the version.')
   sys.argv = ['--help' if word == '-h' else word for word in sys.argv]
   _show_in_help()
   if sys.argv[1:] == ['--complete']:
-    words = [f'--{f.name}{"" if f.boolean else "="}' for f in _own_flags()]
-    print('\n'.join(sorted({*words, '--help'})))
+    print('\n'.join(sorted({'--help', *_completions()})))
     return
   if '--version' in sys.argv:
     print(vit_jax.__version__)
@@ -89,6 +89,14 @@ def _own_flags() -> list[flags.Flag]:
   return flags.FLAGS.get_key_flags_for_module(sys.argv[0])
 
 
+def _completions() -> Iterator[str]:
+  """Yields `--FLAG` or `--FLAG=`, and `--FLAG=VALUE` of flags with few values."""
+  for flag in _own_flags():
+    yield f'--{flag.name}' if flag.boolean else f'--{flag.name}='
+    for value in getattr(flag.parser, 'enum_values', ()):
+      yield f'--{flag.name}={value}'
+
+
 def _show_in_help() -> None:
   """Makes `--help` list the flags that our modules define."""
   for module, defined in flags.FLAGS.flags_by_module_dict().items():
@@ -100,7 +108,11 @@ def _show_in_help() -> None:
 def define_config() -> None:
   """Defines the flag of the run file, which a command needs."""
   config_flags.DEFINE_config_file(
-    'config', None, 'Run file, see configs/.', lock_config=True
+    'config',
+    None,
+    'Run file, see configs/. --config.NAME=VALUE changes one of its settings:\n'
+    + setting_values.help_text(),
+    lock_config=True,
   )
   flags.mark_flag_as_required('config')
 

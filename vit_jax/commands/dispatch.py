@@ -5,7 +5,6 @@ It imports only what the command needs. Shells complete commands, flags, setting
 """
 
 import ast
-from collections.abc import Iterator, Mapping
 import contextlib
 import difflib
 import hashlib
@@ -47,11 +46,19 @@ COMMANDS = (
   'prepare',
 )
 
+# Bash splits words at '=' and replaces only the last part; zsh does neither.
 _BASH = """\
 _vit_jax() {
-  local words="$(vit-jax --complete "${COMP_WORDS[1]}")"
-  [ "$COMP_CWORD" = 1 ] && words="$(vit-jax --complete)"
-  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+  local word="${COMP_WORDS[COMP_CWORD]}" before="" answers
+  if [ "$word" = "=" ]; then
+    before="${COMP_WORDS[COMP_CWORD-1]}=" word=""
+  elif [ "${COMP_WORDS[COMP_CWORD-1]}" = "=" ]; then
+    before="${COMP_WORDS[COMP_CWORD-2]}="
+  fi
+  answers="$(vit-jax --complete "${COMP_WORDS[1]}" "$before$word")"
+  [ "$COMP_CWORD" = 1 ] && answers="$(vit-jax --complete)"
+  COMPREPLY=($(compgen -W "$answers" -- "$before$word"))
+  COMPREPLY=("${COMPREPLY[@]#"$before"}")
 }
 complete -o default -o nospace -F _vit_jax vit-jax
 """
@@ -66,7 +73,7 @@ _COMPLETIONS = {
     'complete -c vit-jax -n "test (count (commandline -opc)) -lt 2" -f'
     ' -a "(vit-jax --complete)"\n'
     'complete -c vit-jax -n "test (count (commandline -opc)) -ge 2"'
-    ' -a "(vit-jax --complete (commandline -opc)[2])"\n'
+    ' -a "(vit-jax --complete (commandline -opc)[2] (commandline -ct))"\n'
   ),
 }
 
@@ -77,8 +84,10 @@ def summary(command: str) -> str:
   return (ast.get_docstring(tree) or '').split('\n')[0]
 
 
-def flag_names(command: str) -> list[str]:
-  """Returns the flags that a command defines, and settings if it takes a config.
+def completions(command: str, word: str = '') -> list[str]:
+  """Returns the flags of a command; after `--FLAG=`, the flag with its values.
+
+  Flags include the settings of run files if the command takes a run file.
 
   Importing it takes seconds, so they are kept in the user's cache until a file of
   the package changes.
@@ -99,39 +108,23 @@ def flag_names(command: str) -> list[str]:
       temporary = path.with_name(f'{path.name}.{os.getpid()}')
       temporary.write_text(json.dumps(known), encoding='utf-8')
       temporary.replace(path)
-  return known[command]
+  if '=' in word:
+    flag = word[: word.index('=') + 1]
+    return [w for w in known[command] if w.startswith(flag) and w != flag]
+  return [w for w in known[command] if w.endswith('=') or '=' not in w]
 
 
 def _defined(command: str) -> list[str]:
-  """Returns what a command answers to `--complete`, see `cli.run`, and settings."""
+  """Returns the flags and values that a command prints, see `cli.run`, and settings."""
   out = io.StringIO()
   with contextlib.redirect_stdout(out):
     run(command, ['--complete'])
   names = out.getvalue().split()
   if '--config=' in names:
-    names += [f'--config.{name}=' for name in _settings(command)]
+    from vit_jax.commands import setting_values  # Imported late: it takes time.
+
+    names += [f'--config.{s}' for s in setting_values.completions(command)]
   return names
-
-
-def _settings(command: str) -> list[str]:
-  """Returns the settings of run files, with models of every family."""
-  from vit_jax.configs import common  # Imported late: only completion needs it.
-  from vit_jax.configs import models
-
-  config = common.get_config()
-  if command == 'sweep':
-    config = common.with_sweep(config, ())
-  trees = [config.to_dict()]
-  trees += [{'model': c.to_dict()} for c in models.MODEL_CONFIGS.values()]
-  return list(dict.fromkeys(name for tree in trees for name in _names(tree)))
-
-
-def _names(tree: Mapping[str, Any], prefix: str = '') -> Iterator[str]:
-  for name, value in tree.items():
-    if isinstance(value, Mapping):
-      yield from _names(value, f'{prefix}{name}.')
-    else:
-      yield f'{prefix}{name}'
 
 
 def usage() -> str:
@@ -159,7 +152,7 @@ def _answer(first: str, rest: list[str]) -> str:
     return vit_jax.__version__
   if first == '--complete':
     is_command = rest and rest[0] in COMMANDS
-    return '\n'.join(flag_names(rest[0]) if is_command else COMMANDS)
+    return '\n'.join(completions(*rest[:2]) if is_command else COMMANDS)
   shell = first.removeprefix('--completion=')
   if shell in _COMPLETIONS:
     return _COMPLETIONS[shell]
