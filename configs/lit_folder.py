@@ -17,15 +17,15 @@ import ml_collections
 
 from vit_jax.configs import common
 from vit_jax.configs import models
+from vit_jax.configs import run_files
 
 
 def get_config(model_folder: str) -> ml_collections.ConfigDict:
-  if ',' not in model_folder:
-    raise ValueError(
-      f'configs/lit_folder.py needs a model and a folder'
-      f' such as lit_folder.py:lit_l16ti,/path/to/data, not {model_folder!r}.'
-    )
-  model, folder = model_folder.split(',', 1)
+  model, folder = run_files.model_and_data(
+    model_folder,
+    example='lit_folder.py:lit_l16ti,/path/to/data',
+    data='a folder',
+  )
   config = common.with_dataset(common.get_config(), folder)
   config.trainer = 'contrastive'
   config.model = models.get_model_config(model)

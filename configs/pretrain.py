@@ -22,15 +22,13 @@ import ml_collections
 
 from vit_jax.configs import common
 from vit_jax.configs import models
+from vit_jax.configs import run_files
 
 
 def get_config(model_dataset: str) -> ml_collections.ConfigDict:
-  if ',' not in model_dataset:
-    raise ValueError(
-      f'configs/pretrain.py needs a model and a data set'
-      f' such as pretrain.py:b16,imagenet2012, not {model_dataset!r}.'
-    )
-  model, dataset = model_dataset.split(',', 1)
+  model, dataset = run_files.model_and_data(
+    model_dataset, example='pretrain.py:b16,imagenet2012'
+  )
   config = common.with_dataset(common.get_config(), dataset)
   config.model = models.get_model_config(model)
   if 'transformer' not in config.model:

@@ -20,17 +20,15 @@ import ml_collections
 
 from vit_jax.configs import common
 from vit_jax.configs import models
+from vit_jax.configs import run_files
 
 _AUGMENTATION = {'ViT-Ti_16': 'light1', 'ViT-S_32': 'light2'}
 
 
 def get_config(model_dataset: str) -> ml_collections.ConfigDict:
-  if ',' not in model_dataset:
-    raise ValueError(
-      f'configs/pretrain_augreg.py needs a model and a data set'
-      f' such as pretrain_augreg.py:s16,imagenet2012, not {model_dataset!r}.'
-    )
-  model, dataset = model_dataset.split(',', 1)
+  model, dataset = run_files.model_and_data(
+    model_dataset, example='pretrain_augreg.py:s16,imagenet2012'
+  )
   config = common.with_dataset(common.get_config(), dataset)
   config.model = models.get_model_config(model)
   if 'transformer' not in config.model:

@@ -14,6 +14,7 @@ of the official configs: 100 of 500 steps, 500 of more.
 import ml_collections
 
 from vit_jax.configs import common
+from vit_jax.configs import run_files
 
 _RATES = (0.001, 0.003, 0.01, 0.03)
 _SWEEPS = {  # Rates and the part of the training images that is left out.
@@ -24,12 +25,9 @@ _SWEEPS = {  # Rates and the part of the training images that is left out.
 
 
 def get_config(model_dataset: str) -> ml_collections.ConfigDict:
-  if ',' not in model_dataset:
-    raise ValueError(
-      f'configs/sweep.py needs a model and a data set such as sweep.py:b16,cifar10,'
-      f' not {model_dataset!r}.'
-    )
-  model, dataset = model_dataset.split(',', 1)
+  model, dataset = run_files.model_and_data(
+    model_dataset, example='sweep.py:b16,cifar10'
+  )
   config = common.get_config()
   config.update({'total_steps': 500, 'warmup_steps': 100, 'pp': {'crop': 384}})
   config = common.with_dataset(config, dataset)

@@ -60,8 +60,15 @@ def test_a_closed_pipe_ends_without_a_message():
     ('syntax.py', 'syntax.py:1 is not Python'),
     ('takes_none.py:x', r'takes 0 .*--config=FILE.py:ARGUMENT'),
     ('takes_one.py', "'model_folder'.*--config=FILE.py:ARGUMENT"),
-    ('configs/folder.py:b16', 'folder.py needs a model and a folder'),
-    ('configs/folder.py:b61,/x', "no model 'b61'"),
+    (
+      'configs/folder.py:b16',
+      'configs/folder.py needs a model and a folder such as'
+      r" folder.py:b16,/path/to/data, not 'b16'\.",
+    ),
+    (
+      'configs/folder.py:b61,/x',
+      r"no model 'b61'.*\(.*configs/folder.py:\d+\)",
+    ),
     (
       'configs/digits.py --config.bas_lr=1',
       'no setting .bas_lr.*mean "base_lr"',

@@ -39,6 +39,23 @@ def test_run_file_returns_its_config(tmp_path, monkeypatch):
     vit_jax.run_file('digitz')
 
 
+@pytest.mark.parametrize(
+  'file, message',
+  [
+    ('vit', 'a data set such as vit.py:b16,cifar10,'),
+    ('sweep', 'a data set such as sweep.py:b16,cifar10,'),
+    ('pretrain', 'a data set such as pretrain.py:b16,imagenet2012,'),
+    ('pretrain_augreg', 'a data set such as .*_augreg.py:s16,imagenet2012,'),
+    ('folder', 'a folder such as folder.py:b16,/path/to/data,'),
+    ('lit_folder', 'a folder such as lit_folder.py:lit_l16ti,/path/to/data,'),
+  ],
+)
+def test_an_argument_without_data_is_refused(file, message):
+  message = f"configs/{file}.py needs a model and {message} not 'b16'."
+  with pytest.raises(ValueError, match=message):
+    vit_jax.run_file(file, 'b16')
+
+
 def test_commands_take_names(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   words = ('--workdir=run', '--config.total_steps=0')

@@ -231,9 +231,14 @@ def _refusal(error: BaseException) -> str:
       f'--config: {reason}. It stands after a colon, --config=FILE.py:ARGUMENT;'
       f' the first lines of the file say what it is.'
     )
-  last = traceback.extract_tb(trace)[-1]
-  if 'site-packages' not in last.filename:  # In a run file.
-    return f'{reason} ({last.filename}:{last.lineno})'
+  # A run file's line helps, not that of a function of ours that it calls.
+  frames = [
+    frame
+    for frame in traceback.extract_tb(trace)
+    if not _is_in_package(frame.filename)
+  ]
+  if frames and 'site-packages' not in frames[-1].filename:
+    return f'{reason} ({frames[-1].filename}:{frames[-1].lineno})'
   if isinstance(error, KeyError):
     name = reason.split("'")[1] if "'" in reason else ''
     hint = official.replacement('config', name)
@@ -269,7 +274,11 @@ def _is_ours(record: python_logging.LogRecord) -> bool:
     r'/(asyncio|orbax)/', record.pathname
   ):
     return False
-  folder = str(pathlib.Path(vit_jax.__file__).parent)
-  return record.levelno > python_logging.INFO or record.pathname.startswith(
-    folder
+  is_warning = record.levelno > python_logging.INFO
+  return is_warning or _is_in_package(record.pathname)
+
+
+def _is_in_package(path: str) -> bool:
+  return pathlib.Path(path).is_relative_to(
+    pathlib.Path(vit_jax.__file__).parent
   )

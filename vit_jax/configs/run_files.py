@@ -37,6 +37,28 @@ def find(value: str) -> str:
   return f'{packaged}{colon}{argument}' if packaged.is_file() else value
 
 
+def model_and_data(
+  argument: str, *, example: str, data: str = 'a data set'
+) -> tuple[str, str]:
+  """Returns the model and the data set of a run file's argument, 'MODEL,DATA'.
+
+  Args:
+    argument: the text after the colon on the command line.
+    example: a run file with its argument, such as 'vit.py:b16,cifar10'.
+    data: what the message calls the second part.
+
+  Raises:
+    ValueError: if the argument has no comma.
+  """
+  model, comma, dataset = argument.partition(',')
+  if not comma:
+    raise ValueError(
+      f'configs/{example.partition(":")[0]} needs a model and {data} such as'
+      f' {example}, not {argument!r}.'
+    )
+  return model, dataset
+
+
 def hint(name: str) -> str:
   """Returns a sentence with the run files of the package, for unknown names."""
   near = difflib.get_close_matches(pathlib.PurePath(name).stem, names(), 1)

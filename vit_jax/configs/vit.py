@@ -11,6 +11,7 @@ configs/sweep.py does what the paper does.
 import ml_collections
 
 from vit_jax.configs import common
+from vit_jax.configs import run_files
 
 _BASE_LR = {  # The best of the official sweeps, where they are known.
   ('b16', 'cifar10'): 0.01,
@@ -19,12 +20,9 @@ _BASE_LR = {  # The best of the official sweeps, where they are known.
 
 def get_config(model_dataset: str) -> ml_collections.ConfigDict:
   """Returns the config for MODEL,DATASET."""
-  if ',' not in model_dataset:
-    raise ValueError(
-      f'configs/vit.py needs a model and a data set such as vit.py:b16,cifar10,'
-      f' not {model_dataset!r}.'
-    )
-  model, dataset = model_dataset.split(',', 1)
+  model, dataset = run_files.model_and_data(
+    model_dataset, example='vit.py:b16,cifar10'
+  )
   config = common.with_dataset(common.get_config(), dataset)
   config = common.with_model(config, model)
   config.base_lr = _BASE_LR.get((model, dataset), config.base_lr)
