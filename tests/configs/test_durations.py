@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vit_jax import train
-from vit_jax.configs import durations
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.runtime import errors
 from vit_jax.training import stages
@@ -82,7 +82,7 @@ def test_a_peak_that_is_not_reached_is_said(
     base_lr=0.02, decay_type='constant', **dict(zip(names, values, strict=True))
   )
   validate.validate(config)
-  config = durations.in_steps(config, config.batch)  # An epoch is one step.
+  config = resolved.in_steps(config, config.batch)  # An epoch is one step.
   _, schedule = stages.optimizer(config, {})
   start._warn_of_low_peaks([config], [schedule])
   rates = [float(schedule(step)) for step in range(total)]
@@ -100,9 +100,9 @@ def test_stages_that_never_reach_their_peak_are_named(caplog):
     )
   )
   schedules = [
-    stages.optimizer(stage, {})[1] for stage in durations.split(config)
+    stages.optimizer(stage, {})[1] for stage in resolved.stages(config)
   ]
-  start._warn_of_low_peaks(durations.split(config), schedules)
+  start._warn_of_low_peaks(resolved.stages(config), schedules)
   [record] = caplog.records
   assert record.getMessage().startswith('Stage 2: warmup_steps 9 and')
 

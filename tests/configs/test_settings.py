@@ -10,7 +10,6 @@ import pytest
 from vit_jax import models
 from vit_jax.configs import arguments
 from vit_jax.configs import common
-from vit_jax.configs import durations
 from vit_jax.configs import images
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
@@ -131,7 +130,7 @@ def test_every_setting_is_read():
   assert len(names) > 40
   # The mesh is passed on as a whole; epochs become steps, `freeze` is read of
   # the config of a stage.
-  epochs = {f'config.{name}' for name in durations.EPOCHS.values()}
+  epochs = {f'config.{name}' for name in resolved.EPOCHS.values()}
   unread = set(names) - reads - epochs - {'config.freeze'}
   unread = [n for n in unread if 'mesh' not in n]
   assert not unread

@@ -11,7 +11,6 @@ import pytest
 
 from vit_jax import models
 from vit_jax.configs import arguments as arguments_lib
-from vit_jax.configs import durations
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.configs import unused
@@ -151,7 +150,7 @@ def test_settings_of_optimizers_change_a_step_or_are_refused(
   assert has_effect is is_read.get(name, True)
 
 
-@pytest.mark.parametrize('name', durations.STAGE_SETTINGS)
+@pytest.mark.parametrize('name', resolved.STAGE_SETTINGS)
 def test_refuse_settings_that_all_stages_set(name):
   value = {'freeze': ('head/',), 'decay_type': 'linear'}.get(name)
   value = digits(timescale=9)[name] if value is None else value

@@ -9,7 +9,7 @@ from run_files import tiny
 
 from vit_jax import checkpoint
 from vit_jax import train
-from vit_jax.configs import durations
+from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.runtime import errors
 from vit_jax.training import classification
@@ -171,22 +171,22 @@ def test_durations_in_epochs():
   config = get_config('images', stages=(), total_epochs=3.0, batch=8)
   config.eval_every_epochs = 0.5
   config.warmup_epochs = 0.0
-  config = durations.in_steps(config, 36)
+  config = resolved.in_steps(config, 36)
   got = (config.total_steps, config.eval_every, config.warmup_steps)
   assert got == (14, 2, 0)
   config = get_config(
     'images', stages=({'total_epochs': 2}, {'total_steps': 3}), batch=8
   )
-  config = durations.in_steps(config, 36)
+  config = resolved.in_steps(config, 36)
   assert config.total_steps == 9 + 3
-  assert [s.total_steps for s in durations.split(config)] == [9, 3]
+  assert [s.total_steps for s in resolved.stages(config)] == [9, 3]
 
 
 def test_steps_on_the_command_line_replace_epochs():
   config = get_config('images', stages=(), total_epochs=3.0, total_steps=9)
   config.warmup_epochs = 1.0
-  in_steps = lambda given: durations.in_steps(
-    durations.steps_first(config, given), 36
+  in_steps = lambda given: resolved.in_steps(
+    resolved.steps_first(config, given), 36
   )
   assert in_steps(()).total_steps == 14
   got = in_steps(('total_steps', 'batch'))

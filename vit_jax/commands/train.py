@@ -18,7 +18,7 @@ from ml_collections import config_flags
 from vit_jax import inference_time
 from vit_jax import train
 from vit_jax.commands import cli
-from vit_jax.configs import durations
+from vit_jax.configs import resolved
 from vit_jax.configs import unused
 from vit_jax.configs import validate
 from vit_jax.reporting import report
@@ -73,7 +73,7 @@ def read_config() -> ml_collections.ConfigDict:
     inference_time.check(config)
     return config
   given = config_flags.get_override_values(flags.FLAGS['config'])
-  config = durations.steps_first(config, given)
+  config = resolved.steps_first(config, given)
   config = validate.validate(config)
   unused.refuse(config, given)
   return config

@@ -7,8 +7,7 @@ spec                  what a model is, told from its config
 registry              released weights: names, addresses, scores (`registry.toml`)
 run_files             run files by path or name
 rules                 how a setting is declared: its default and its values
-durations             epochs and steps
-resolved              fills settings from defaults and weights
+resolved              fills open settings: defaults, stages, epochs to steps
 validate              refuses settings that cannot work
 unused                refuses settings that another one makes useless
 arguments             settings to the arguments of a model class

@@ -5,7 +5,7 @@ from typing import Any
 
 import ml_collections
 
-from vit_jax.configs import durations
+from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
 
@@ -37,11 +37,11 @@ def find(
   config: ml_collections.ConfigDict, name: str, given: Collection[str] = ()
 ) -> str:
   """Returns why a setting has no effect; '' if it has one."""
-  if name in durations.STAGE_SETTINGS and config.stages:
-    same = {name, durations.EPOCHS.get(name, name)}
+  if name in resolved.STAGE_SETTINGS and config.stages:
+    same = {name, resolved.EPOCHS.get(name, name)}
     if all(same & set(stage) for stage in config.stages):
       return 'each of config.stages sets its own'
-  if (epochs := durations.EPOCHS.get(name)) in given:
+  if (epochs := resolved.EPOCHS.get(name)) in given:
     return f'--config.{epochs} comes before it'
   reasons = (
     reason
@@ -54,7 +54,7 @@ def find(
 def _in_a_stage(name: str, *values: Any) -> _Rule:
   """Tests whether a stage, or a run without stages, has one of some values."""
   return lambda config: any(
-    stage[name] in values for stage in durations.split(config)
+    stage[name] in values for stage in resolved.stages(config)
   )
 
 
@@ -84,7 +84,7 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
   ),
   (
     ('weight_decay_on',),
-    lambda config: any(s.weight_decay for s in durations.split(config)),
+    lambda config: any(s.weight_decay for s in resolved.stages(config)),
     'config.weight_decay is 0',
   ),
   (

@@ -8,7 +8,6 @@ from typing import Any
 import ml_collections
 
 from vit_jax.configs import common
-from vit_jax.configs import durations
 from vit_jax.configs import images
 from vit_jax.configs import resolved
 from vit_jax.configs import rules
@@ -49,7 +48,7 @@ def validate(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   """
   config = resolved.complete(config)
   for name, rule in common.RULES.items():
-    if name not in durations.STAGE_SETTINGS:
+    if name not in resolved.STAGE_SETTINGS:
       rule.check(_value(config, name), f'config.{name}')
   _validate_stages(config)
   _validate_batches(config)
@@ -66,9 +65,9 @@ def _value(config: ml_collections.ConfigDict, name: str) -> Any:
 
 def _validate_stages(config: ml_collections.ConfigDict) -> None:
   """Checks the settings of each stage; a run without stages is one stage."""
-  for number, stage in enumerate(durations.split(config), start=1):
+  for number, stage in enumerate(resolved.stages(config), start=1):
     where = f'config.stages, stage {number}: ' if config.stages else 'config.'
-    for name in durations.STAGE_SETTINGS:
+    for name in resolved.STAGE_SETTINGS:
       common.RULES[name].check(stage[name], f'{where}{name}')
     if stage.total_steps is None and stage.total_epochs is None:
       raise errors.UserError(

@@ -10,7 +10,6 @@ import jax
 import ml_collections
 
 from vit_jax import checkpoint
-from vit_jax.configs import durations
 from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.configs import validate
@@ -101,7 +100,7 @@ def resolve(
     weights, known = ask_weights(config)
   config = resolved.with_defaults(config, known)
   splits = open_splits(config)
-  config = durations.in_steps(config, len(splits.train.source))
+  config = resolved.in_steps(config, len(splits.train.source))
   config = validate.validate(config)
   if config.attention == 'auto' and not measure:
     config.attention = 'xla'
@@ -109,7 +108,7 @@ def resolve(
     config.attention = _attention(config, mesh, saved.get('attention'))
   return Run(
     config=config,
-    stages=tuple(durations.split(config)),
+    stages=tuple(resolved.stages(config)),
     splits=splits,
     weights=weights,
     mesh=mesh,
