@@ -64,7 +64,7 @@ def test_durations_and_stages_out_of_range_are_refused(settings, message):
 @pytest.mark.parametrize(
   'total, warmup, cooldown, peak',
   [
-    (1, 500, 0, '0'),  # As the official test of its trainer has it.
+    (1, 500, 0, '0'),  # The official test of the trainer.
     (10, 20, 0, '0.009'),  # Step 9 of a warm-up of 20.
     (10, 8, 8, '0.0078'),  # 5/8 of the warm-up times 5/8 of the cooldown.
     (10, 10, 0, '0.018'),
@@ -72,7 +72,7 @@ def test_durations_and_stages_out_of_range_are_refused(settings, message):
     (10, 9, 0, None),
   ],
 )
-def test_a_peak_that_is_not_reached_is_said(
+def test_unreached_peak_learning_rates_are_logged(
   caplog, unit, total, warmup, cooldown, peak
 ):
   names = (f'{name}_{unit}' for name in ('total', 'warmup', 'cooldown'))
@@ -92,7 +92,7 @@ def test_a_peak_that_is_not_reached_is_said(
     assert f'reaches {peak} at most, not base_lr, 0.02.' in caplog.text
 
 
-def test_stages_that_never_reach_their_peak_are_named(caplog):
+def test_stages_with_an_unreached_peak_are_logged(caplog):
   config = digits(
     stages=(
       {'total_steps': 9, 'warmup_steps': 1},
@@ -107,7 +107,7 @@ def test_stages_that_never_reach_their_peak_are_named(caplog):
   assert record.getMessage().startswith('Stage 2: warmup_steps 9 and')
 
 
-def test_a_trace_of_no_step_is_refused(tmp_path, image_folder):
+def test_profile_steps_after_the_run_are_refused(tmp_path, image_folder):
   config = tiny(image_folder)
   config.total_steps, config.profile_steps = 4, (5, 6)
   with pytest.raises(errors.UserError, match=r'\(5, 6\), but .* is 4: no step'):
@@ -118,7 +118,7 @@ def test_a_trace_of_no_step_is_refused(tmp_path, image_folder):
   }
 
 
-def test_a_refused_start_writes_no_file_of_a_run(tmp_path, image_folder):
+def test_refused_runs_write_no_files(tmp_path, image_folder):
   config = tiny(image_folder)
   config.pretrained, config.posemb = str(GOLDEN / 'vit_token.npz'), 'sincos2d'
   with pytest.raises(errors.UserError, match='does not fit'):
@@ -132,7 +132,7 @@ def contents(folder):
   }
 
 
-def test_fewer_steps_than_are_done_are_refused_before_anything_is_written(
+def test_fewer_steps_than_done_are_refused_before_writing(
   image_folder, tmp_path
 ):
   config = tiny(image_folder)
@@ -149,7 +149,7 @@ def test_fewer_steps_than_are_done_are_refused_before_anything_is_written(
     with pytest.raises(errors.UserError, match=message):
       train.train_and_evaluate(shorter, str(tmp_path))
     assert contents(tmp_path) == before
-  # As many as are done are taken for the end, and more go on.
+  # With equal steps the run has ended; with more it continues.
   config.batch = 8
   assert int(train.train_and_evaluate(config, str(tmp_path)).step) == 4
   config.total_epochs = 1.5

@@ -33,7 +33,7 @@ def fields(config, prefix='config'):
       yield f'{prefix}.{name}'
 
 
-def test_presets_are_those_of_augreg():
+def test_augmentation_presets_equal_augreg():
   """Fig. 4 of arXiv:2106.10270 names them, big_vision has the numbers."""
   config = digits()
   want = {
@@ -53,7 +53,7 @@ def test_presets_are_those_of_augreg():
     assert (pp.randaugment, pp.mixup) == settings
 
 
-def test_presets_and_single_settings():
+def test_single_settings_that_contradict_a_preset_are_refused():
   config = digits()
   config.pp.mixup = 0.3
   pp = resolved.with_defaults(config).pp
@@ -62,7 +62,7 @@ def test_presets_and_single_settings():
   message = "mixup is 0.3, 0.2 in config.pp.augmentation = 'light2'. Set one"
   with pytest.raises(errors.UserError, match=message):
     validate.validate(config)
-  # What the preset says, or what it leaves open.
+  # Equal to the preset, or not part of it.
   config.pp.mixup = 0.2
   config.pp.cutmix = 1.0
   validate.validate(config)
@@ -76,7 +76,7 @@ def test_presets_and_single_settings():
     validate.validate(config)
 
 
-def test_a_part_of_a_batch_must_have_two_images_to_mix():
+def test_mixing_single_images_is_refused():
   config = digits()
   config.accum_steps = config.batch
   validate.validate(config)
@@ -109,7 +109,7 @@ def test_augmentation_is_built():
   assert data.preprocess.color_jitter == (0.1, 0.1, 0.1, 0.0)
 
 
-def test_stages_are_dicts_of_settings():
+def test_stages_that_are_not_dicts_are_refused():
   for stages in ((2,), ({'batch': 8},)):
     config = digits().unlock()
     config.stages = stages

@@ -1,4 +1,4 @@
-"""A setting that is given on the command line has an effect, or is refused."""
+"""A setting on the command line has an effect, or is refused."""
 
 from conftest import arguments
 from conftest import call_command
@@ -18,7 +18,7 @@ from vit_jax.configs import validate
 from vit_jax.runtime import errors
 from vit_jax.training import stages
 
-# Of all settings that a model has besides `config.model`, unusual values.
+# Unusual values of all settings of a model outside `config.model`.
 OF_MODELS = {
   'attention': 'cudnn',
   'bias_init': -3.0,
@@ -32,7 +32,7 @@ OF_MODELS = {
   'temperature_init': 3.0,
 }
 
-# Of all settings of an optimizer and its learning rate, unusual values.
+# Unusual values of all settings of an optimizer and its learning rate.
 OF_OPTIMIZERS = {
   'base_lr': 0.5,
   'beta2': 0.3,
@@ -158,7 +158,7 @@ def test_refuse_settings_that_all_stages_set(name):
   stages = ({'total_steps': 5, name: value}, {'total_steps': 4, name: value})
   with pytest.raises(errors.UserError, match=f'{name} would .* config.stages'):
     unused.refuse(digits(stages=stages), ('seed', name))
-  # Where one stage takes that of the run, it is read.
+  # A stage without its own value reads that of the run.
   stages = (stages[0], {'total_epochs': 2.0})
   if name not in ('total_steps', 'total_epochs'):
     assert 'stages' not in unused.find(digits(stages=stages), name)
@@ -170,7 +170,7 @@ def test_refuse_settings_that_all_stages_set(name):
     (
       {'total_epochs': 2.0},
       ('total_steps', 'total_epochs'),
-      'total_epochs com',
+      'total_epochs overrides it',
     ),
     ({'pp': {'pad': 1}}, ('pp.crop_area',), 'take windows instead'),
     ({'pp': {'resize': 9}}, ('pp.crop_ratio',), 'take windows instead'),
@@ -183,7 +183,7 @@ def test_refuse_settings_that_all_stages_set(name):
     ({'pp': {'pad': 1}}, ('pp.pad_mode', 'base_lr', 'weight_decay_on'), ''),
   ],
 )
-def test_refuse_names_the_setting_in_the_way(settings, given, reason):
+def test_refuse_names_the_conflicting_setting(settings, given, reason):
   config = digits(**settings)
   if not reason:
     unused.refuse(config, given)
@@ -202,12 +202,12 @@ def test_rules_name_existing_settings(captions):
         node = node[part]
 
 
-def test_the_command_line_is_checked_before_anything_is_written(tmp_path):
+def test_the_command_refuses_unused_settings_before_writing(tmp_path):
   _, *words = arguments('digits', tmp_path / 'run', '--config.timescale=5')
   result = call_command('train', *words)
   assert result.returncode == 1
   assert result.stderr.strip().splitlines()[-1] == (
-    'vit-jax train: --config.timescale would have no effect: config.decay_type is'
+    'vit-jax train: config.timescale would have no effect: config.decay_type is'
     " not 'rsqrt'. Leave it out, or change that."
   )
   assert not (tmp_path / 'run').exists()

@@ -1,4 +1,4 @@
-"""Refuses settings of the command line that another setting makes useless."""
+"""Refuses settings on the command line that another setting makes useless."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -28,7 +28,7 @@ def refuse(
   for name in given:
     if reason := find(config, name, given):
       raise errors.UserError(
-        f'--config.{name} would have no effect: {reason}. Leave it out, or change'
+        f'config.{name} would have no effect: {reason}. Leave it out, or change'
         f' that.'
       )
 
@@ -42,7 +42,7 @@ def find(
     if all(same & set(stage) for stage in config.stages):
       return 'each of config.stages sets its own'
   if (epochs := resolved.EPOCHS.get(name)) in given:
-    return f'--config.{epochs} comes before it'
+    return f'config.{epochs} overrides it'
   reasons = (
     reason
     for names, is_read, reason in _RULES
@@ -70,7 +70,7 @@ def _evaluates(config: ml_collections.ConfigDict) -> bool:
 
 _DROPOUT = ('dropout_rate', 'attention_dropout_rate')
 
-# Names of settings, what tells that they are read, and the reason if they are not.
+# Names of settings, whether a run reads them, and the reason why it does not.
 _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
   (
     ('timescale',),
