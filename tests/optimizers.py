@@ -16,11 +16,11 @@ import numpy as np
 from tests import meshes
 from vit_jax.models import blocks
 from vit_jax.runtime import sharding
-from vit_jax.training import classification
 from vit_jax.training import freeze
 from vit_jax.training import resolve
 from vit_jax.training import stages
 from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
 
 MESHES = ((1, 1, 1), (8, 1, 1), (2, 2, 2))
 FROZEN = (r'(?!Transformer/encoderblock_\d+/|head/)',)
@@ -64,7 +64,7 @@ def run(folder, optimizer, sizes, scan, frozen, ema):
   config = get_config(folder, optimizer, scan, frozen, ema)
   devices = jax.devices()[: np.prod(sizes)]
   mesh = sharding.make_mesh(*sizes, devices=devices)
-  task = classification.make_task(resolve.resolve(config, mesh))
+  task = tasks.make(resolve.resolve(config, mesh))
   (stage,) = task.stages
   state = stage.new_state(task.initial_params(None))
   step = stages.jit_step(stage, mesh)

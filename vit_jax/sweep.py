@@ -24,7 +24,6 @@ from vit_jax.runtime import hosts
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import resolve
-from vit_jax.training import resume
 from vit_jax.training import start
 from vit_jax.training import state as state_lib
 from vit_jax.weights import artifact
@@ -211,12 +210,12 @@ def _check_same(
     {k: v for k, v in settings.items() if k not in _MAY_CHANGE}
     for settings in (saved, start.plain(run.config))
   )
-  if changed := resume.changed(before, now):
+  if changed := start.changed(before, now):
     raise errors.UserError(
       f'{workdir} has a run of other settings: {", ".join(changed)}. Choose'
       f' another workdir, or delete that folder to run it again.'
     )
-  resume.check_data(workdir, run.splits, resumed=True)
+  start.check_data(workdir, run.splits, resumed=True)
 
 
 def _trial(

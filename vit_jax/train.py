@@ -2,30 +2,33 @@
 
 import contextlib
 import functools
+import json
 from typing import Any
 
+from absl import logging
 import jax
 from jaxtyping import Array
 import ml_collections
 
 from vit_jax import official
+from vit_jax.configs import arguments
 from vit_jax.configs import validate
 from vit_jax.data import batching
 from vit_jax.evaluation import evaluator
+from vit_jax.models import blocks
 from vit_jax.models import flops
 from vit_jax.runtime import sharding
 from vit_jax.runtime import workdir as workdir_lib
-from vit_jax.training import finish
 from vit_jax.training import loop
 from vit_jax.training import metrics as metrics_lib
 from vit_jax.training import profiler
 from vit_jax.training import resolve
-from vit_jax.training import resume
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import start
 from vit_jax.training import state as state_lib
-from vit_jax.training import task as task_lib
 from vit_jax.training import tasks
+from vit_jax.weights import artifact
+from vit_jax.weights import record as weights_lib
 
 Batch = dict[str, Array]
 
@@ -59,7 +62,7 @@ def train_and_evaluate(
     task, state = _begin(run, folder, saver)
     start.describe(run, task, folder, int(state.step))
     state, test_metrics = _loop(run, task, state, folder, saver)
-    finish.write_artifacts(run, task, state, test_metrics, folder)
+    _write_artifacts(run, task, state, test_metrics, folder)
   return state
 
 
@@ -76,24 +79,24 @@ def _resolve(
 
 def _begin(
   run: resolve.Run, workdir: workdir_lib.Workdir, saver: state_lib.Saver
-) -> tuple[task_lib.Task, state_lib.TrainState]:
+) -> tuple[tasks.Task, state_lib.TrainState]:
   """Returns the task, and the state of the newest checkpoint or a new one."""
   saved = saver.latest_step
-  data = resume.check_data(workdir, run.splits, resumed=saved is not None)
+  data = start.check_data(workdir, run.splits, resumed=saved is not None)
   start.check_steps(run.config, saved, workdir)
   task = tasks.make(run)
   if saved is None:
     state = task.stages[0].new_state(task.initial_params(run.weights))
   else:
-    with resume.naming_changes(workdir, start.plain(run.config)):
+    with start.naming_changes(workdir, start.plain(run.config)):
       state = saver.restore(stages_lib.at(task.stages, saved).like)
-  resume.remember_data(workdir, data)
+  start.remember_data(workdir, data)
   return task, state
 
 
 def _loop(
   run: resolve.Run,
-  task: task_lib.Task,
+  task: tasks.Task,
   state: state_lib.TrainState,
   workdir: workdir_lib.Workdir,
   saver: state_lib.Saver,
@@ -133,3 +136,46 @@ def _loop(
     if metrics is None and config.eval_every:  # The run had ended before.
       metrics = evaluator.with_average(task.eval_fn, state.params, state.ema)
   return state, metrics
+
+
+def _write_artifacts(
+  run: resolve.Run,
+  task: tasks.Task,
+  state: state_lib.TrainState,
+  metrics: loop.Metrics | None,
+  workdir: workdir_lib.Workdir,
+) -> None:
+  """Writes the artifact, and one of the averaged parameters, on process 0.
+
+  Args:
+    run: what was done.
+    task: its task.
+    state: the last state.
+    metrics: the last test metrics, None without evaluations.
+    workdir: the workdir of the run.
+  """
+  if skipped := len(task.data.train.skipped):
+    logging.warning('%d training images were skipped.', skipped)
+  info = {
+    'dataset': run.config.dataset,
+    'step': int(state.step),
+    'metrics': metrics,
+  }
+  trees = {workdir.artifact: state.params, workdir.artifact_ema: state.ema}
+  for path, tree in trees.items():
+    if not tree:
+      continue
+    params = blocks.unstack(artifact.to_numpy(tree))
+    if jax.process_index():
+      continue
+    weights = weights_lib.Weights(
+      params=params,
+      model=arguments.of_saved_model(run.config),
+      class_names=task.data.class_names,
+      preprocessing=task.data.preprocessing,
+      loss=run.config.loss,
+      info=json.loads(json.dumps(info)),
+      vocabulary=task.vocabulary,
+    )
+    artifact.save(path, weights)
+    logging.info('The model is in %s: %s', path, metrics or 'not evaluated')

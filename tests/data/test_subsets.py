@@ -10,8 +10,8 @@ from vit_jax.data import batching
 from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.runtime import errors
-from vit_jax.training import classification
 from vit_jax.training import resolve
+from vit_jax.training import tasks
 
 
 def unbalanced():
@@ -91,7 +91,7 @@ def test_an_epoch_is_the_images_that_are_trained_on(
   config.pp.update(settings)
   config.batch, config.total_epochs, config.eval_every_epochs = 2, 7.0, 1.0
   run = resolve.resolve(config)
-  task = classification.make_task(run)
+  task = tasks.make(run)
   trained_on = len(task.data.train)
   assert images in (None, trained_on)
   assert run.config.total_steps == round(7 * trained_on / 2)

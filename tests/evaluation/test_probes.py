@@ -10,8 +10,8 @@ from vit_jax.configs import arguments
 from vit_jax.configs import validate
 from vit_jax.evaluation import probes
 from vit_jax.runtime import errors
-from vit_jax.training import classification
 from vit_jax.training import resolve
+from vit_jax.training import tasks
 
 NAMES = ('2shot', 'knn', 'linear')
 
@@ -65,7 +65,7 @@ def prepared(tmp_path_factory):
   config.evaluators = NAMES
   config.pp.randaugment = (2, 10)  # Of training alone.
   run = resolve.resolve(config)
-  task = classification.make_task(run)
+  task = tasks.make(run)
   return run, task, task.initial_params(None)
 
 

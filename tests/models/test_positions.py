@@ -12,9 +12,9 @@ from vit_jax.configs import resolved
 from vit_jax.data import preprocessing
 from vit_jax.models import positions
 from vit_jax.runtime import errors
-from vit_jax.training import classification
 from vit_jax.training import freeze
 from vit_jax.training import resolve
+from vit_jax.training import tasks
 from vit_jax.weights import record as weights_lib
 
 
@@ -37,7 +37,7 @@ def test_sincos2d_has_sines_and_cosines_of_both_coordinates():
 def test_sincos2d_positions_are_set_and_not_trained(image_folder):
   config = tiny.get_config(str(image_folder))
   config.posemb = 'sincos2d'
-  task = classification.make_task(resolve.resolve(config))
+  task = tasks.make(resolve.resolve(config))
   params = task.initial_params(None)
   embeddings = params['Transformer']['posembed_input']['pos_embedding'][0]
   assert not np.any(embeddings[0])  # Of the class token.
@@ -63,7 +63,7 @@ def test_fine_tuning_resets_fixed_positions_and_refuses_learned_ones(
 ):
   config = tiny.get_config(str(image_folder)).unlock()
   config.posemb = 'sincos2d'
-  make = lambda config: classification.make_task(
+  make = lambda config: tasks.make(
     resolve.resolve(config, ask_weights=lambda _: (None, {}))
   )
   params = jax.tree.map(np.array, make(config).initial_params(None))

@@ -12,11 +12,11 @@ from vit_jax import train
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.runtime import errors
-from vit_jax.training import classification
 from vit_jax.training import evaluate
 from vit_jax.training import freeze
 from vit_jax.training import loop
 from vit_jax.training import resolve
+from vit_jax.training import tasks
 from vit_jax.weights import artifact
 
 STAGES = (
@@ -94,7 +94,7 @@ def test_the_learning_rate_of_a_step_is_that_which_it_takes(image_folder):
   config = get_config(
     image_folder, stages=stages, momentum=0.0, grad_norm_clip=0.0
   )
-  task = classification.make_task(resolve.resolve(config))
+  task = tasks.make(resolve.resolve(config))
   gradient = {'head': {'bias': np.ones(4, np.float32)}}
   moved, logged = [], []
   for stage in task.stages:
@@ -116,7 +116,7 @@ def test_layer_decay_counts_the_frozen_blocks_too(image_folder):
     layer_decay=0.5,
     freeze=('Transformer/encoderblock_1/',),
   )
-  task = classification.make_task(resolve.resolve(config))
+  task = tasks.make(resolve.resolve(config))
   (stage,) = task.stages
   trained, frozen = freeze.split(stage.like.params, stage.freeze)
   assert {*frozen['Transformer']} == {'encoderblock_1'}

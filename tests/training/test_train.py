@@ -17,10 +17,10 @@ from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.data import mixing
 from vit_jax.models import losses
-from vit_jax.training import classification
 from vit_jax.training import optimizers
 from vit_jax.training import resolve
 from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
 from vit_jax.training import update
 
 CONFIG = golden_json('index.json')['vit_token']['config']
@@ -180,7 +180,7 @@ def test_what_is_built_mixes(image_folder, monkeypatch):
   config = tiny.get_config(str(image_folder))
   for alpha in (0.0, 0.7):
     config.pp.mixup = alpha
-    classification.make_task(resolve.resolve(config))
+    tasks.make(resolve.resolve(config))
   assert mixes == [None, mixing.Mix(3, mixup=0.7)]
 
 

@@ -25,8 +25,7 @@ from vit_jax import train
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 from vit_jax.runtime import workdir as workdir_lib
-from vit_jax.training import finish
-from vit_jax.training import resume
+from vit_jax.training import start as start_lib
 from vit_jax.training import state as state_lib
 
 
@@ -217,7 +216,7 @@ def half(image_folder, tmp_path, monkeypatch):
 
   config = config_of(image_folder, 4)
   with monkeypatch.context() as patch:
-    patch.setattr(finish, 'write_artifacts', stop)
+    patch.setattr(train, '_write_artifacts', stop)
     with pytest.raises(KeyboardInterrupt):
       train.train_and_evaluate(config, str(tmp_path / 'run'))
   shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '8')
@@ -266,18 +265,18 @@ def test_a_clock_that_goes_backwards_changes_nothing(
 
 def test_settings_that_changed_are_named():
   before, now = {'a': {'b': 1, 'c': 2}, 'd': 3}, {'a': {'b': 1, 'c': 4}, 'd': 3}
-  assert resume.changed(before, now) == ['a.c was 2, is 4']
+  assert start_lib.changed(before, now) == ['a.c was 2, is 4']
 
 
 def test_fingerprints_of_arrays_and_names():
   digits = sources.get_source('digits', 'train')
   same = sources.get_source('digits', 'train')
   other = sources.get_source('digits', 'train[:1000]')
-  first = resume.fingerprint(digits)
-  assert first == resume.fingerprint(same)
-  assert first != resume.fingerprint(other)
+  first = start_lib.fingerprint(digits)
+  assert first == start_lib.fingerprint(same)
+  assert first != start_lib.fingerprint(other)
   digits.class_names[0] = 'zero'
-  assert first != resume.fingerprint(digits)
+  assert first != start_lib.fingerprint(digits)
 
 
 def test_changed_settings_are_named_beside_an_error(tmp_path):
@@ -285,12 +284,12 @@ def test_changed_settings_are_named_beside_an_error(tmp_path):
   (tmp_path / 'config.json').write_text(json.dumps(config))
   with (
     pytest.raises(errors.UserError, match='^no$'),
-    resume.naming_changes(workdir_lib.at(tmp_path), config),
+    start_lib.naming_changes(workdir_lib.at(tmp_path), config),
   ):
     raise errors.UserError('no')
   changed = {**config, 'model': {'hidden_size': 64}}
   with (
     pytest.raises(errors.UserError, match='model.hidden_size was 32, is 64'),
-    resume.naming_changes(workdir_lib.at(tmp_path), changed),
+    start_lib.naming_changes(workdir_lib.at(tmp_path), changed),
   ):
     raise errors.UserError('no')

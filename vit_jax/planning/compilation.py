@@ -21,7 +21,7 @@ from vit_jax.runtime import sharding
 from vit_jax.training import out_of_memory as memory_lib
 from vit_jax.training import resolve
 from vit_jax.training import stages
-from vit_jax.training import task as task_lib
+from vit_jax.training import tasks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ def batch(
 
 
 def trace_step(
-  run: resolve.Run, task: task_lib.Task
+  run: resolve.Run, task: tasks.Task
 ) -> tuple[stages.Stage, jax.stages.Traced]:
   """Returns the largest stage of a task, and its step traced for the mesh."""
   mesh = run.mesh
@@ -110,7 +110,7 @@ def trace_step(
     return stage, step.trace(stage.like, batch(run, task.data), key)
 
 
-def compile_step(run: resolve.Run, task: task_lib.Task) -> Program:
+def compile_step(run: resolve.Run, task: tasks.Task) -> Program:
   """Compiles the training step for the devices of a mesh.
 
   Raises:
@@ -154,7 +154,7 @@ def _needed(error: Exception) -> int | None:
   return int(float(match[1]) * 2 ** (10 * (1 + 'KMGT'.index(match[2]))))
 
 
-def largest_stage(task: task_lib.Task) -> stages.Stage:
+def largest_stage(task: tasks.Task) -> stages.Stage:
   """Returns the stage that trains the most parameters."""
   return max(task.stages, key=lambda stage: device_bytes(stage.like))
 

@@ -5,8 +5,6 @@ optimizer state and no dropout. Its head, if it has one, is trained.
 """
 
 from collections.abc import Callable
-import dataclasses
-import functools
 from typing import Any
 
 import flax.linen as nn
@@ -16,110 +14,15 @@ from jaxtyping import Array
 import numpy as np
 
 from vit_jax import models
-from vit_jax.configs import arguments
-from vit_jax.configs import spec
 from vit_jax.data import batching
-from vit_jax.data import captions
-from vit_jax.data import text
 from vit_jax.evaluation import evaluator
 from vit_jax.evaluation import retrieval
 from vit_jax.models import losses
-from vit_jax.runtime import sharding
-from vit_jax.training import resolve
-from vit_jax.training import stages as stages_lib
 from vit_jax.training import state as state_lib
-from vit_jax.training import task as task_lib
 from vit_jax.training import update
-from vit_jax.weights import initial
-from vit_jax.weights import released
 
 # The image tower without its head, if it has one.
-_LOCKED = (r'img/(?!head/)',)
-
-
-def make_task(
-  run: resolve.Run, data: batching.Data | None = None
-) -> task_lib.Task:
-  """Returns the task of matching images and texts.
-
-  Args:
-    run: what to do.
-    data: None makes it of the splits of the run, and finds the vocabulary.
-
-  Raises:
-    errors.UserError: if the captions or the vocabulary do not fit the model.
-  """
-  config, mesh = run.config, run.mesh
-  model = models.from_config(arguments.of_model(config))
-  vocabulary = None
-  if data is None:
-    with sharding.first_process_first():
-      vocabulary = released.find_vocabulary(
-        config.model, config.vocabulary, config.pretrained_dir
-      )
-    data = _data(run, model, vocabulary)
-  loss_fn = make_loss_fn(
-    model, data.preprocess.train, config.loss, config.label_smoothing
-  )
-  embed = functools.partial(
-    embed_step, model=model, preprocess=data.preprocess.eval
-  )
-  stages = stages_lib.make(
-    run,
-    model,
-    loss_fn,
-    data.image_shape,
-    train_step=train_step,
-    locked=_LOCKED,
-  )
-  shapes = stages[0].like.params
-  return task_lib.Task(
-    data=data,
-    model=model,
-    stages=stages,
-    initial_params=lambda weights: _pretrained_params(
-      config, model, shapes, data.image_shape, weights
-    ),
-    eval_fn=functools.partial(
-      run_evaluation,
-      # Replicated, so that every host has all embeddings.
-      jax.jit(
-        sharding.in_mesh(mesh, embed),
-        out_shardings=sharding.replicated(mesh),
-      ),
-      data=data,
-      mesh=mesh,
-      batch_size=config.batch_eval,
-      loss=config.loss,
-    ),
-    vocabulary=vocabulary,
-  )
-
-
-def _data(run: resolve.Run, model: nn.Module, vocabulary: str) -> batching.Data:
-  tokenizer = text.get_tokenizer(
-    model.pp['tokenizer_name'], vocabulary, model.pp['max_len']
-  )
-  text.check_vocabulary(tokenizer, model.vocab_size, vocabulary)
-
-  data = batching.of_config(run.config, run.splits)
-  return dataclasses.replace(
-    data,
-    train_transform=captions.TrainPair(data.train_transform, tokenizer),
-    eval_transform=captions.EvalPair(data.preprocessing.size, tokenizer),
-  )
-
-
-def _pretrained_params(
-  config, model, shapes, image_shape, weights
-) -> dict[str, Any]:
-  return initial.lit_params(
-    model,
-    weights,
-    shapes,
-    grid=spec.of(config.model).grid(image_shape[:2]),
-    seed=config.seed,
-  )
+LOCKED = (r'img/(?!head/)',)
 
 
 def make_loss_fn(

@@ -1,20 +1,162 @@
-"""The task of a run: classes of images, or texts that fit images."""
+"""The task of a run: classification, or contrastive learning (LiT)."""
 
+from collections.abc import Callable, Sequence
+import dataclasses
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from vit_jax import models
+from vit_jax.configs import arguments
 from vit_jax.configs import spec
 from vit_jax.data import batching
-from vit_jax.training import classification
+from vit_jax.data import captions
+from vit_jax.data import text
+from vit_jax.evaluation import evaluator
+from vit_jax.runtime import sharding
 from vit_jax.training import contrastive
 from vit_jax.training import resolve
-from vit_jax.training import task
+from vit_jax.training import stages as stages_lib
+from vit_jax.training import update
+from vit_jax.weights import initial
+from vit_jax.weights import released
 
 
-def make(run: resolve.Run, data: batching.Data | None = None) -> task.Task:
-  """Returns the task of a run, contrastive where the model has a text tower.
+@dataclasses.dataclass(frozen=True)
+class Task:
+  """Data, model, stages and evaluation.
 
-  Args:
-    run: what to do.
-    data: None makes it of the splits of the run.
+  Attributes:
+    data: both splits.
+    model: the module, for the log and its FLOPs.
+    stages: the stages of the run, in order.
+    initial_params: maps pretrained weights, or None, to parameters.
+    eval_fn: maps parameters to metrics, including `state.BEST_METRIC`.
+    vocabulary: file of the tokeniser, if there are texts.
   """
-  has_texts = spec.has_texts(run.config.model)
-  kind = contrastive if has_texts else classification
-  return kind.make_task(run, data)
+
+  data: batching.Data
+  model: nn.Module
+  stages: Sequence[stages_lib.Stage]
+  initial_params: Callable[..., dict[str, Any]]
+  eval_fn: evaluator.EvalFn
+  vocabulary: str | None = None
+
+
+def make(run: resolve.Run, data: batching.Data | None = None) -> Task:
+  """Returns the task of a run; it is contrastive if the model has a text tower.
+
+  Without `data` it reads the splits of the run, and finds the vocabulary.
+
+  Raises:
+    errors.UserError: if the captions or the vocabulary do not fit the model.
+  """
+  if spec.has_texts(run.config.model):
+    return _contrastive(run, data)
+  return _classification(run, data)
+
+
+def _classification(run: resolve.Run, data: batching.Data | None) -> Task:
+  config = run.config
+  data = data or batching.of_config(config, run.splits)
+  model = models.from_config(
+    arguments.of_model(config), num_classes=len(data.class_names)
+  )
+  loss_fn = update.make_loss_fn(
+    model, data.preprocess.train, config.loss, config.label_smoothing, data.mix
+  )
+  is_fixed = config.posemb == 'sincos2d'
+  stages = stages_lib.make(
+    run,
+    model,
+    loss_fn,
+    data.image_shape,
+    locked=('Transformer/posembed_input/',) if is_fixed else (),
+  )
+  shapes = stages[0].like.params
+  return Task(
+    data=data,
+    model=model,
+    stages=stages,
+    initial_params=lambda weights: initial.initial_params(
+      config, model, shapes, data.image_shape, weights
+    ),
+    eval_fn=evaluator.make_eval_fn(
+      model,
+      data,
+      run.mesh,
+      loss=config.loss,
+      batch_size=config.batch_eval,
+      probe_names=config.evaluators,
+    ),
+  )
+
+
+def _contrastive(run: resolve.Run, data: batching.Data | None) -> Task:
+  config, mesh = run.config, run.mesh
+  model = models.from_config(arguments.of_model(config))
+  vocabulary = None
+  if data is None:
+    with sharding.first_process_first():
+      vocabulary = released.find_vocabulary(
+        config.model, config.vocabulary, config.pretrained_dir
+      )
+    data = _caption_data(run, model, vocabulary)
+  loss_fn = contrastive.make_loss_fn(
+    model, data.preprocess.train, config.loss, config.label_smoothing
+  )
+  embed = functools.partial(
+    contrastive.embed_step, model=model, preprocess=data.preprocess.eval
+  )
+  # Replicated, so that every host has all embeddings.
+  jit_embed = jax.jit(
+    sharding.in_mesh(mesh, embed), out_shardings=sharding.replicated(mesh)
+  )
+  stages = stages_lib.make(
+    run,
+    model,
+    loss_fn,
+    data.image_shape,
+    train_step=contrastive.train_step,
+    locked=contrastive.LOCKED,
+  )
+  shapes = stages[0].like.params
+  return Task(
+    data=data,
+    model=model,
+    stages=stages,
+    initial_params=lambda weights: initial.lit_params(
+      model,
+      weights,
+      shapes,
+      grid=spec.of(config.model).grid(data.image_shape[:2]),
+      seed=config.seed,
+    ),
+    eval_fn=functools.partial(
+      contrastive.run_evaluation,
+      jit_embed,
+      data=data,
+      mesh=mesh,
+      batch_size=config.batch_eval,
+      loss=config.loss,
+    ),
+    vocabulary=vocabulary,
+  )
+
+
+def _caption_data(
+  run: resolve.Run, model: nn.Module, vocabulary: str
+) -> batching.Data:
+  """Returns the splits of a run as pairs of an image and tokens."""
+  tokenizer = text.get_tokenizer(
+    model.pp['tokenizer_name'], vocabulary, model.pp['max_len']
+  )
+  text.check_vocabulary(tokenizer, model.vocab_size, vocabulary)
+  data = batching.of_config(run.config, run.splits)
+  return dataclasses.replace(
+    data,
+    train_transform=captions.TrainPair(data.train_transform, tokenizer),
+    eval_transform=captions.EvalPair(data.preprocessing.size, tokenizer),
+  )
