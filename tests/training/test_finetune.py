@@ -1,4 +1,4 @@
-"""Fine-tuning starts from weights of any format, and asks them how."""
+"""Fine-tuning starts from weights of any format and uses their settings."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ CONFIG = golden_json('index.json')['vit_token']['config']
 
 
 def get_config(folder, pretrained, **settings):
-  """Two steps at a learning rate that changes next to nothing."""
+  """Returns a config of two steps with a tiny learning rate."""
   config = tiny.get_config(str(folder)).unlock()
   config.model = None
   config.pretrained = str(pretrained)
@@ -52,7 +52,7 @@ def fine_tune(config, workdir):
 
 @pytest.fixture
 def imagenet_folder(tmp_path):
-  """hf_vit, with the normalisation of ImageNet."""
+  """Copies hf_vit with the normalisation of ImageNet."""
   folder = tmp_path / 'hf'
   shutil.copytree(GOLDEN / 'hf_vit', folder)
   preprocessor = {'image_mean': [0.4, 0.5, 0.6], 'image_std': [0.2, 0.3, 0.4]}
@@ -60,7 +60,7 @@ def imagenet_folder(tmp_path):
   return folder
 
 
-def test_the_weights_tell_model_and_normalisation(
+def test_weights_set_model_and_normalisation(
   image_folder, imagenet_folder, tmp_path
 ):
   config = get_config(image_folder, imagenet_folder)
@@ -81,7 +81,7 @@ def test_the_weights_tell_model_and_normalisation(
   assert config.model is None
   assert config.pp.mean is None
 
-  # Going on and evaluating need the pretrained weights no more.
+  # Resuming and evaluating do not need the pretrained weights.
   shutil.rmtree(imagenet_folder)
   config.total_steps = 3
   again = fine_tune(config, tmp_path / 'run')
@@ -93,7 +93,7 @@ def test_the_weights_tell_model_and_normalisation(
   metrics = evaluate.evaluate(config, str(tmp_path / 'run'))
   assert metrics['examples_test'] == 15
 
-  # And the newest checkpoint can be read as weights, too.
+  # The newest checkpoint can be read as weights.
   newest = checkpoint.read(tmp_path / 'run')
   assert newest.class_names == again.class_names
   assert newest.info['step'] == 3
@@ -105,9 +105,7 @@ def test_the_weights_tell_model_and_normalisation(
   assert predictions == predictor.Predictor(again).predict(files)
 
 
-def test_a_setting_overrides_the_weights(
-  image_folder, imagenet_folder, tmp_path
-):
+def test_settings_override_weights(image_folder, imagenet_folder, tmp_path):
   config = get_config(
     image_folder, imagenet_folder, exact_gelu=False, layer_norm_epsilon=1e-5
   )
@@ -120,7 +118,7 @@ def test_a_setting_overrides_the_weights(
   assert weights.preprocessing.std == (0.2, 0.3, 0.4)
 
 
-def test_normalisation_changes_what_the_model_sees(image_folder):
+def test_normalisation_changes_model_input(image_folder):
   config = tiny.get_config(str(image_folder)).unlock()
   config.pp.mean, config.pp.std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
   config = resolved.with_defaults(config).unlock()
@@ -138,7 +136,7 @@ def test_normalisation_changes_what_the_model_sees(image_folder):
 
 
 @pytest.mark.parametrize('name', ['timm_vit', 'vit_token.npz'])
-def test_other_formats(image_folder, tmp_path, name):
+def test_fine_tunes_from_other_formats(image_folder, tmp_path, name):
   config = get_config(image_folder, GOLDEN / name)
   weights = fine_tune(config, tmp_path / 'run')
   exact = name == 'timm_vit'
@@ -146,17 +144,17 @@ def test_other_formats(image_folder, tmp_path, name):
   assert weights.model['transformer']['layer_norm_epsilon'] == 1e-6
 
 
-def test_a_mixer_at_another_resolution(image_folder, tmp_path):
+def test_mixer_fine_tunes_at_same_number_of_patches(image_folder, tmp_path):
   config = get_config(image_folder, GOLDEN / 'mixer.npz')
   assert 'tokens_mlp_dim' in fine_tune(config, tmp_path / 'a').model
-  config.pp.crop = (16, 64)  # As many patches, in another grid.
+  config.pp.crop = (16, 64)  # 16 patches in another grid.
   fine_tune(config, tmp_path / 'b')
   config.pp.crop = 48
   with pytest.raises(errors.UserError, match=r'mixes 16 patches, .* have 36'):
     fine_tune(config, tmp_path / 'c')
 
 
-def test_a_hybrid_at_another_resolution(image_folder, tmp_path):
+def test_hybrid_fine_tunes_at_another_resolution(image_folder, tmp_path):
   config = get_config(image_folder, GOLDEN / 'hybrid_r_stem.npz')
   config.pp.crop = (48, 70)
   params = fine_tune(config, tmp_path / 'run').params
@@ -164,7 +162,7 @@ def test_a_hybrid_at_another_resolution(image_folder, tmp_path):
   assert posemb.shape == (1, 3 * 4 + 1, 32)
 
 
-def test_grey_images_and_other_channel_counts(image_folder, tmp_path):
+def test_patch_kernel_adapts_to_channel_count(image_folder, tmp_path):
   config = get_config(image_folder, GOLDEN / 'vit_token.npz')
   config.pp.channels = 1
   with pytest.raises(errors.UserError, match='of 3 channels, these have 1'):
@@ -182,7 +180,7 @@ def test_grey_images_and_other_channel_counts(image_folder, tmp_path):
   assert predictor.Predictor(grey).predict(file)
 
 
-def test_an_adapted_kernel_gives_what_it_gave():
+def test_adapted_kernel_gives_same_output():
   kernel = np.random.RandomState(0).normal(size=(8, 8, 3, 5))
   pixels = np.random.RandomState(1).normal(size=(8, 8, 1))
 
@@ -204,7 +202,7 @@ def test_an_adapted_kernel_gives_what_it_gave():
     np.testing.assert_allclose(response(new, np.ones((*size, 3))), 8 * 8 * 3)
 
 
-def test_patches_are_resized_only_if_asked(image_folder, tmp_path):
+def test_resizes_patches_only_on_request(image_folder, tmp_path):
   config = get_config(image_folder, GOLDEN / 'vit_token.npz')
   config.model = {**CONFIG, 'patches': {'size': (4, 4)}}
   with pytest.raises(errors.UserError, match='adapt_patches=True'):
@@ -215,7 +213,7 @@ def test_patches_are_resized_only_if_asked(image_folder, tmp_path):
   assert weights.image_shape == (32, 32, 3)
 
 
-def test_a_path_or_a_known_name_stands_for_a_model():
+def test_pretrained_is_path_or_known_name():
   config = common.with_model(common.get_config(), str(GOLDEN / 'hf_vit'))
   assert config.model is None
   assert config.pretrained == str(GOLDEN / 'hf_vit')
@@ -226,7 +224,7 @@ def test_a_path_or_a_known_name_stands_for_a_model():
     common.with_model(common.get_config(), 'b17')
 
 
-def test_neither_config_nor_weights_tell_the_model(image_folder, tmp_path):
+def test_refuses_weights_and_config_without_model(image_folder, tmp_path):
   config = get_config(image_folder, GOLDEN / 'lit_bert.npz')
   with pytest.raises(errors.UserError, match='config.model must be set'):
     fine_tune(config, tmp_path)
@@ -235,23 +233,21 @@ def test_neither_config_nor_weights_tell_the_model(image_folder, tmp_path):
     validate.validate(config)
 
 
-def test_weights_of_another_variant(image_folder, tmp_path):
+def test_refuses_weights_of_another_variant(image_folder, tmp_path):
   config = get_config(image_folder, GOLDEN / 'hf_vit')
   config.model = {**CONFIG, 'hidden_size': 64}
   with pytest.raises(errors.UserError, match='does not fit golden: .* arrays'):
     fine_tune(config, tmp_path)
 
 
-def test_weights_by_path_start_at_their_own_size(
-  image_folder, tmp_path, caplog
-):
+def test_weights_by_path_set_image_size(image_folder, tmp_path, caplog):
   caplog.set_level(logging.INFO, logger='absl')
   config = get_config(image_folder, GOLDEN / 'vit_token.npz')
   config.pp.crop = None
   weights = fine_tune(config, tmp_path / 'run')
   assert weights.image_shape == (32, 32, 3)
   assert 'Position embeddings' not in caplog.text
-  # Going on asks the run, not the weights.
+  # Resuming reads the run, not the weights.
   config.pretrained = ''
   config.total_steps = 3
   with pytest.raises(errors.UserError, match='pp.crop is None, must be the'):
@@ -263,7 +259,7 @@ def test_weights_by_path_start_at_their_own_size(
     fine_tune(config, tmp_path / 'other')
 
 
-def test_other_sizes_are_logged_with_their_cost(caplog):
+def test_logs_cost_of_other_image_sizes(caplog):
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
   with caplog.at_level(logging.INFO, logger='absl'):
     larger = checkpoint.at_size(weights, (64, 96))
@@ -285,15 +281,15 @@ def test_other_sizes_are_logged_with_their_cost(caplog):
     assert 'Position embeddings' not in caplog.text
 
 
-def test_pre_logits_are_dropped_by_path_as_by_name(image_folder, tmp_path):
+def test_path_and_name_both_drop_pre_logits(image_folder, tmp_path):
   model = {**CONFIG, 'representation_size': 24}
   weights = random_weights(model, size=32)
   checkpoint.save(weights.params, tmp_path / 'x.npz')
   config = get_config(image_folder, tmp_path / 'x.npz')
   by_path = fine_tune(config, tmp_path / 'a')
-  config.model = CONFIG  # As a released name sets it.
+  config.model = CONFIG  # A released name sets the same.
   by_name = fine_tune(config, tmp_path / 'b')
-  jax.tree.map(  # Dropout is not in a file: it changes the head a little.
+  jax.tree.map(  # Files have no dropout rate, which changes the head a little.
     lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5),
     by_path.params,
     by_name.params,
@@ -301,6 +297,6 @@ def test_pre_logits_are_dropped_by_path_as_by_name(image_folder, tmp_path):
   assert by_path.model['representation_size'] is None
   for to in ('huggingface', 'timm'):
     formats.convert(by_path, str(tmp_path / to), to)
-  # It stays where the config asks for it.
+  # A config can keep the layer.
   config.model = model
   assert 'pre_logits' in fine_tune(config, tmp_path / 'c').params

@@ -1,4 +1,4 @@
-"""Frozen parameters keep their bits, and averages those of all steps."""
+"""Frozen parameters, moving averages, and the gradients of SAM."""
 
 import functools
 
@@ -21,7 +21,7 @@ PARAMS = models.init_params(MODEL, (32, 32, 3))
 HEAD_ONLY = (r'(?!head/)',)
 
 
-def test_split_and_join():
+def test_join_undoes_split():
   trained, frozen = freeze.split(PARAMS, (r'Transformer/encoder', 'embedding'))
   assert {*trained} == {'cls', 'head', 'Transformer'}
   assert {*trained['Transformer']} == {'posembed_input'}
@@ -46,7 +46,7 @@ def two_blocks():
     HEAD_ONLY,
   ],
 )
-def test_patterns_mean_the_same_where_blocks_are_stacked(patterns):
+def test_patterns_match_stacked_and_unstacked_blocks_alike(patterns):
   params = two_blocks()
   want = [blocks.stack(part) for part in freeze.split(params, patterns)]
   got = freeze.split(blocks.stack(params), patterns)
@@ -55,7 +55,7 @@ def test_patterns_mean_the_same_where_blocks_are_stacked(patterns):
     assert jax.tree.all(jax.tree.map(np.array_equal, a, b))
 
 
-def test_some_of_the_blocks_of_an_array_cannot_be_frozen():
+def test_refuses_to_freeze_part_of_a_stacked_array():
   patterns = ('Transformer/encoderblock_0/',)
   assert freeze.split(two_blocks(), patterns)[1]
   with pytest.raises(errors.UserError, match='1 of the 2 blocks of Tr.*scan_'):
@@ -72,7 +72,7 @@ def test_some_of_the_blocks_of_an_array_cannot_be_frozen():
     (('',), 'leaves nothing to train'),
   ],
 )
-def test_patterns_that_cannot_be_meant(patterns, message):
+def test_refuses_wrong_patterns(patterns, message):
   with pytest.raises(errors.UserError, match=message):
     freeze.split(PARAMS, patterns)
 
@@ -101,7 +101,7 @@ def steps(count, **how):
   return states, step.lower(state, batch, jax.random.key(0)).compile()
 
 
-def test_frozen_parameters_cost_neither_memory_nor_a_backward_pass():
+def test_frozen_parameters_need_no_memory_or_backward_pass():
   states, program = steps(3, freeze=HEAD_ONLY)
   for name, x in states[-1].params.items():
     same = jax.tree.map(lambda a, b: bool((a == b).all()), x, PARAMS[name])
@@ -113,7 +113,7 @@ def test_frozen_parameters_cost_neither_memory_nor_a_backward_pass():
   assert flops[0] < 0.45 * flops[1]
 
 
-def test_all_parameters_are_averaged():
+def test_averages_trained_and_frozen_parameters():
   states, _ = steps(3, ema_decay=0.5)
   want = PARAMS
   for t, state in enumerate(states[1:]):
@@ -129,7 +129,7 @@ def test_all_parameters_are_averaged():
   assert optax.tree.norm(optax.tree.sub(want, states[-1].params)) > 0.01
 
 
-def test_a_step_of_sam_takes_two_gradients():
+def test_sam_step_computes_two_gradients():
   tx = optimizers.create_optimizer(lambda _: 0.1, sam_rho=0.05)
   state = state_lib.TrainState(jnp.array(0), PARAMS, tx.init(PARAMS))
   points = []

@@ -43,7 +43,7 @@ def assert_image_tower_is_that_of(params, path):
 
 
 def short(captions, **settings):
-  """Returns a config of few steps, with settings changed."""
+  """Returns a config of few steps with changed settings."""
   config = tiny_lit(captions)
   config.total_steps = 6
   config.warmup_steps = 1
@@ -53,7 +53,7 @@ def short(captions, **settings):
   return config
 
 
-def test_texts_learn_to_find_images(captions, lit_run):
+def test_training_improves_retrieval(captions, lit_run):
   state, workdir = lit_run
   tests = [r for r in rows(workdir) if 'accuracy_test' in r]
   assert [r['step'] for r in tests] == [20, 40, 60]
@@ -65,7 +65,7 @@ def test_texts_learn_to_find_images(captions, lit_run):
   )
 
 
-def test_the_image_tower_stays_and_has_no_optimizer_state(captions, lit_run):
+def test_image_tower_keeps_weights_without_optimizer_state(captions, lit_run):
   state, _ = lit_run
   assert_image_tower_is_that_of(state.params, captions / 'vit.npz')
   assert np.abs(state.params['img']['head']['kernel']).min() > 0
@@ -80,7 +80,7 @@ def test_the_image_tower_stays_and_has_no_optimizer_state(captions, lit_run):
   }
 
 
-def test_sigmoid_loss_without_an_image_head_and_with_decay_of_all(
+def test_sigmoid_loss_trains_without_image_head_and_decays_all(
   captions, tmp_path
 ):
   config = short(captions, loss='sigmoid', weight_decay_on='all')
@@ -98,7 +98,7 @@ def test_sigmoid_loss_without_an_image_head_and_with_decay_of_all(
 
 
 @pytest.mark.parametrize('loss', ['softmax', 'sigmoid'])
-def test_the_loss_is_that_of_the_papers(captions, loss):
+def test_losses_equal_formulas_of_papers(captions, loss):
   config = short(captions, loss=loss, bias_init=-2.0, temperature_init=3.0)
   model = models.from_config(arguments.of_model(config))
   rng = np.random.RandomState(0)
@@ -137,7 +137,7 @@ def retrieve(zimg, ztxt, tokens, loss='softmax', **out):
 
 @pytest.mark.parametrize('loss', ['softmax', 'sigmoid'])
 @pytest.mark.parametrize('block', [4, 256])
-def test_retrieval_compares_all_with_all(monkeypatch, loss, block):
+def test_retrieval_compares_all_texts_with_all_images(monkeypatch, loss, block):
   monkeypatch.setattr(retrieval, '_ROWS', block)
   rng = np.random.RandomState(0)
   zimg, noise = rng.normal(size=(2, 11, 3))
@@ -162,7 +162,7 @@ def test_retrieval_compares_all_with_all(monkeypatch, loss, block):
   assert got['loss_test'] == pytest.approx(want, rel=1e-5)
 
 
-def test_equal_texts_are_one_and_equal_embeddings_find_little():
+def test_retrieval_joins_equal_texts_and_ties_score_chance():
   tokens = np.array([[1], [2], [1], [3]])
   z = np.eye(4)
   z[2] = z[0]
@@ -171,7 +171,7 @@ def test_equal_texts_are_one_and_equal_embeddings_find_little():
   assert metrics['accuracy_test'] == metrics['text_to_image_test'] == 0.25
 
 
-def test_a_stopped_run_ends_with_the_bits_of_an_unbroken_one(
+def test_resumed_run_equals_unbroken_run_bit_for_bit(
   captions, tmp_path, monkeypatch
 ):
   config = short(captions, eval_every=0, checkpoint_every=4)
@@ -180,7 +180,7 @@ def test_a_stopped_run_ends_with_the_bits_of_an_unbroken_one(
     patch.setattr(preemption.Preemption, 'requested', lambda _, step: step == 3)
     with pytest.raises(SystemExit, match='^0$'):
       train.train_and_evaluate(config, str(tmp_path / 'stopped'))
-  # The checkpoint has all: the weights it started from are not needed.
+  # Resuming does not need the pretrained weights.
   config.pretrained = 'gone'
   got = train.train_and_evaluate(config, str(tmp_path / 'stopped'))
   assert int(got.step) == 6
@@ -189,7 +189,7 @@ def test_a_stopped_run_ends_with_the_bits_of_an_unbroken_one(
   )
 
 
-def test_evaluating_alone_gives_the_same_numbers(captions, lit_run):
+def test_evaluate_repeats_metrics_of_training(captions, lit_run):
   _, workdir = lit_run
   config = tiny_lit(captions)
   config.trainer = 'evaluate'
@@ -200,8 +200,8 @@ def test_evaluating_alone_gives_the_same_numbers(captions, lit_run):
 
 
 @pytest.mark.slow
-def test_four_devices_of_two_hosts_equal_one(captions, tmp_path):
-  """Every text is compared with the images of all devices."""
+def test_two_hosts_equal_one_device(captions, tmp_path):
+  """Compares each text with the images of all devices."""
   config = short(captions, total_steps=3, optimizer='sgd', base_lr=0.1)
   port = free_port()
   processes = [

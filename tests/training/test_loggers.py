@@ -1,4 +1,4 @@
-"""Metrics in TensorBoard, Weights & Biases and MLflow, all without a network."""
+"""Loggers write to TensorBoard, Weights & Biases and MLflow offline."""
 
 import json
 import sys
@@ -25,9 +25,9 @@ def offline(monkeypatch, tmp_path):
   return tmp_path
 
 
-def test_mlflow_gets_numbers_and_settings(offline):
+def test_mlflow_logs_metrics_and_settings(offline):
   mlflow = pytest.importorskip('mlflow')
-  for first_step in (1, 2):  # The second time it goes on.
+  for first_step in (1, 2):  # The second time it resumes.
     workdir = offline / 'run'
     workdir.mkdir(exist_ok=True)
     writer = metrics.Writer(
@@ -48,7 +48,7 @@ def test_mlflow_gets_numbers_and_settings(offline):
   assert [(x.step, x.value) for x in history] == [(1, 0.25), (2, 0.25)]
 
 
-def test_wandb_gets_numbers(offline):
+def test_wandb_logs_metrics(offline):
   pytest.importorskip('wandb')
   (offline / 'run').mkdir()
   writer = metrics.Writer(
@@ -58,11 +58,11 @@ def test_wandb_gets_numbers(offline):
   writer.close()
   run_id = json.loads((offline / 'run' / 'loggers.json').read_text())['wandb']
   [file] = (offline / 'wandb').glob(f'offline-run-*-{run_id}/run-*.wandb')
-  # A process of its own writes, which may end after us.
+  # Another process writes, and may end later.
   wait_for(lambda: b'loss' in file.read_bytes())
 
 
-def test_a_service_that_fails_stops_no_run(tmp_path, monkeypatch):
+def test_run_continues_when_a_logger_fails(tmp_path, monkeypatch):
   class Failing:
     def write(self, step, values):
       raise ConnectionError('gone')
@@ -80,7 +80,7 @@ def test_a_service_that_fails_stops_no_run(tmp_path, monkeypatch):
   assert list(tmp_path.glob('events.out.tfevents.*'))
 
 
-def test_what_cannot_start(monkeypatch, tmp_path, image_folder):
+def test_refuses_loggers_that_cannot_start(monkeypatch, tmp_path, image_folder):
   config = tiny(image_folder)
   config.loggers = ('tensorbord',)
   with pytest.raises(errors.UserError, match="has 'tensorbord', must be of"):
@@ -97,7 +97,7 @@ def test_what_cannot_start(monkeypatch, tmp_path, image_folder):
     metrics.Writer(tmp_path, 1, loggers=['wandb'])
 
 
-def test_none_at_all(tmp_path):
+def test_runs_without_loggers(tmp_path):
   writer = metrics.Writer(tmp_path, 1, loggers=[])
   writer.write(1, VALUES)
   writer.close()

@@ -1,4 +1,4 @@
-"""What happens between steps, and when."""
+"""The training loop: metrics, checkpoints, speed, traces."""
 
 import json
 
@@ -22,13 +22,13 @@ def rows(tmp_path):
   return [json.loads(line) for line in lines]
 
 
-def test_the_best_evaluation_is_saved_whenever_it_comes(tmp_path):
+def test_saves_best_evaluation_between_checkpoints(tmp_path):
   run(tmp_path, accuracies=[0.2, 0.9, 0.4, 0.5], eval_every=5)
   steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
   assert steps == {10, 20}
 
 
-def test_metrics_are_fetched_one_interval_late_but_all_of_them(tmp_path):
+def test_fetches_all_metrics_one_interval_late(tmp_path):
   written = {}
 
   def step(state, batch, key):
@@ -40,7 +40,7 @@ def test_metrics_are_fetched_one_interval_late_but_all_of_them(tmp_path):
 
   run(tmp_path, step=step, progress_every=5, checkpoint_every=11)
   last = lambda number: [row['step'] for row in written[number]][-1:]
-  # Those of step 5 at step 10; a checkpoint has all that came before it.
+  # Writes step 5 at step 10; a checkpoint first writes all pending metrics.
   assert [last(n) for n in (10, 11, 12, 16)] == [[], [5], [10], [10]]
   assert [(row['step'], row['train_loss']) for row in rows(tmp_path)] == [
     (5, 5.0),
@@ -51,14 +51,14 @@ def test_metrics_are_fetched_one_interval_late_but_all_of_them(tmp_path):
 
 
 class Device:
-  """Takes a second a step, one after the other; the host does not wait."""
+  """Runs steps of one second from a queue; the host does not wait."""
 
   def __init__(self, monkeypatch):
-    self.now = self.free = 0.0  # The clock, and when its queue is empty.
+    self.now = self.free = 0.0  # Time, and when the queue will be empty.
     monkeypatch.setattr(metrics.time, 'perf_counter', lambda: self.now)
 
   def step(self, state, batch, key):
-    self.now += 0.01  # It takes as long to ask for a step.
+    self.now += 0.01  # Dispatching a step takes 10 ms.
     self.free = max(self.now, self.free) + 1
     return state.replace(step=state.step + 1), {'train_loss': Loss(self)}
 
@@ -67,7 +67,7 @@ class Device:
 
 
 class Loss:
-  """The loss of a step, once that is completed."""
+  """The loss of a step, ready when the step is complete."""
 
   def __init__(self, device):
     self.device, self.ready = device, device.free
@@ -85,7 +85,7 @@ class Loss:
 @pytest.mark.parametrize(
   'settings', [{}, {'eval_every': 5}, {'checkpoint_every': 4}]
 )
-def test_speed_is_that_of_completed_steps(
+def test_speed_counts_completed_steps(
   settings, progress_every, tmp_path, monkeypatch
 ):
   device = Device(monkeypatch)
@@ -109,7 +109,7 @@ def test_speed_is_that_of_completed_steps(
 
 
 @pytest.mark.parametrize('progress_every', [1, 0])
-def test_what_diverged_is_not_saved(tmp_path, progress_every):
+def test_does_not_save_diverged_state(tmp_path, progress_every):
   def step(state, batch, key):
     value = jnp.where(state.step >= 6, jnp.nan, 1.0)
     return state.replace(step=state.step + 1), {'train_loss': value}
@@ -122,7 +122,7 @@ def test_what_diverged_is_not_saved(tmp_path, progress_every):
 
 
 @pytest.mark.parametrize('last', [3, 99])
-def test_a_trace_of_some_steps(tmp_path, last):
+def test_profile_traces_chosen_steps(tmp_path, last):
   run(tmp_path, profile_steps=(2, last), total_steps=4)
   (folder,) = (tmp_path / 'profile' / 'plugins' / 'profile').iterdir()
   names = {p.name for p in folder.iterdir()}
@@ -132,14 +132,14 @@ def test_a_trace_of_some_steps(tmp_path, last):
 
 
 @pytest.mark.parametrize('steps', [(3,), (0, 3), (5, 4)])
-def test_steps_that_cannot_be_profiled(steps):
+def test_refuses_wrong_profile_steps(steps):
   config = tiny.get_config('images')
   config.profile_steps = steps
   with pytest.raises(errors.UserError, match='config.profile_steps is'):
     validate.validate(config)
 
 
-def test_a_batch_is_placed_before_the_last_one_is_used():
+def test_places_next_batch_ahead():
   read = []
 
   def batches():
@@ -154,7 +154,7 @@ def test_a_batch_is_placed_before_the_last_one_is_used():
   assert [int(batch['x'][0, 0]) for batch in placed] == [1, 2, 3]
 
 
-def test_a_scanned_run_ends_as_an_unrolled_one(image_folder, tmp_path):
+def test_scanned_run_equals_unrolled_run(image_folder, tmp_path):
   def train_tiny(name, **settings):
     config = tiny.get_config(str(image_folder))
     config.model.transformer.dropout_rate = 0.0
@@ -172,14 +172,14 @@ def test_a_scanned_run_ends_as_an_unrolled_one(image_folder, tmp_path):
   state, got, workdir = train_tiny('scan', scan_layers=True, remat='full')
   assert 'encoderblock' in state.params['Transformer']
   assert not {'scan_layers', 'remat'} & set(got.model['transformer'])
-  read = checkpoint.read(workdir)  # Of the checkpoint, not of the artifact.
+  read = checkpoint.read(workdir)  # Reads the checkpoint, not the artifact.
   for params in (got.params, read.params):
     jax.tree.map(
       lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
       params,
       want.params,
     )
-  # Fine-tuning from it is free to scan or not, and to drop branches.
+  # Fine-tuning may scan or unroll, and drop branches.
   start = str(workdir / 'artifact')
   _, tuned, _ = train_tiny(
     'tuned',
@@ -194,7 +194,7 @@ def test_a_scanned_run_ends_as_an_unrolled_one(image_folder, tmp_path):
   )
 
 
-def test_running_out_of_memory_ends_in_advice(tmp_path):
+def test_out_of_memory_error_names_settings(tmp_path):
   def step(state, batch, key):
     raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
 

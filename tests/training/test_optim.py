@@ -1,4 +1,4 @@
-"""Schedules and optimizers."""
+"""Learning-rate schedules and optimizers."""
 
 import json
 import re
@@ -21,14 +21,14 @@ SCHEDULES = golden_json('learning_rates.json')
 
 
 @pytest.mark.parametrize('arguments', SCHEDULES)
-def test_learning_rates_equal_the_official_ones(arguments):
+def test_learning_rates_equal_official_code(arguments):
   schedule = optimizers.create_learning_rate_schedule(**json.loads(arguments))
   for step, want in SCHEDULES[arguments].items():
     got = schedule(jnp.array(int(step)))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-9, err_msg=step)
 
 
-def test_unknown_names_are_refused():
+def test_refuses_unknown_names():
   with pytest.raises(ValueError, match="'step', must be one of .*'cosine'"):
     optimizers.create_learning_rate_schedule(10, 0.1, 'step', 0)
   with pytest.raises(ValueError, match="'adam', must be one of .*'adamw'"):
@@ -47,7 +47,7 @@ PARAMS = {
 
 @pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
 @pytest.mark.parametrize('on', ['kernels', 'all'])
-def test_weight_decay_is_masked(optimizer, on):
+def test_weight_decay_follows_mask(optimizer, on):
   tx = optimizers.create_optimizer(
     lambda _: 0.1, optimizer=optimizer, weight_decay=0.5, weight_decay_on=on
   )
@@ -60,7 +60,7 @@ def test_weight_decay_is_masked(optimizer, on):
 
 
 @pytest.mark.parametrize('clip, norm', [(0.5, 0.5), (0.0, 10.0), (20.0, 10.0)])
-def test_gradients_are_clipped_by_their_global_norm(clip, norm):
+def test_clips_gradients_by_global_norm(clip, norm):
   tx = optimizers.create_optimizer(lambda _: 1.0, grad_norm_clip=clip)
   grads = {'a': jnp.array([6.0]), 'b': jnp.array([8.0])}
   updates, _ = tx.update(grads, tx.init(grads), grads)
@@ -70,7 +70,7 @@ def test_gradients_are_clipped_by_their_global_norm(clip, norm):
 
 @pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
 @pytest.mark.parametrize('dtype', ['bfloat16', 'float32'])
-def test_momentum_is_kept_in_optim_dtype(optimizer, dtype):
+def test_momentum_has_optim_dtype(optimizer, dtype):
   tx = optimizers.create_optimizer(
     lambda _: 0.1, optimizer=optimizer, optim_dtype=dtype
   )
@@ -96,7 +96,7 @@ def random_like(params, seed):
 
 
 @pytest.mark.parametrize('name', ['lamb', 'adamw', 'sgd'])
-def test_optimizers_are_those_of_optax(name):
+def test_optimizers_equal_optax(name):
   theirs = {
     'lamb': lambda: optax.lamb(0.1, weight_decay=0.2),
     'adamw': lambda: optax.adamw(0.1, weight_decay=0.2),
@@ -117,27 +117,27 @@ def test_optimizers_are_those_of_optax(name):
   for step in range(3):
     updates, state = theirs.update(random_like(PARAMS, step), state, params)
     params = optax.apply_updates(params, updates)
-  # LAMB's epsilon is 1e-6 there.
+  # optax.lamb has epsilon 1e-6.
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), got, params
   )
 
 
-def test_adafactor_keeps_rows_and_columns_of_large_kernels():
+def test_adafactor_factors_moments_of_large_kernels():
   tx = optimizers.create_optimizer(lambda _: 0.1, optimizer='adafactor')
   state = tx.init({'kernel': jnp.ones((64, 48))})
   sizes = sorted(x.size for x in jax.tree.leaves(state) if x.dtype == 'float32')
   assert sizes == [1, 48, 64]
   end = run_optimizer(
     {'kernel': jnp.full((64, 48), 3.0)},
-    lambda p, _: p,  # Of half of the square.
+    lambda p, _: p,  # Gradient of half the square.
     steps=60,
     optimizer='adafactor',
   )
   assert np.abs(end['kernel']).max() < 0.5
 
 
-def test_adafactor_is_that_of_scaling_vision_transformers():
+def test_adafactor_equals_scaling_vision_transformers():
   rng = np.random.RandomState(0)
   params = {'kernel': jnp.zeros((40, 32)), 'bias': jnp.zeros(3)}
   # The second step is 100 times as large: clipping of updates would show.
@@ -166,7 +166,7 @@ def test_adafactor_is_that_of_scaling_vision_transformers():
     np.testing.assert_allclose(got[name], want, atol=1e-6, err_msg=name)
 
 
-def test_sam_takes_the_gradient_from_where_the_loss_is_higher():
+def test_sam_computes_gradient_at_ascent_point():
   grad = lambda params, _: {'w': 2 * params['w'] ** 3}
   got = run_optimizer(
     {'w': jnp.array([1.0, 0.0])}, grad, steps=1, sam_rho=0.5, momentum=0.0,
@@ -176,7 +176,7 @@ def test_sam_takes_the_gradient_from_where_the_loss_is_higher():
 
 
 @pytest.mark.parametrize('scan', [False, True])
-def test_layers_further_from_the_head_learn_more_slowly(scan):
+def test_layer_scales_decay_away_from_head(scan):
   model = models.get_model('testing', num_classes=3, representation_size=4)
   params = models.init_params(model, (32, 32, 3))
   depth = sum('encoderblock' in name for name in params['Transformer'])
@@ -200,7 +200,7 @@ def test_layers_further_from_the_head_learn_more_slowly(scan):
   assert scales['Transformer']['posembed_input']['pos_embedding'] == first
 
 
-def test_layer_decay_scales_the_steps_and_not_the_clipping():
+def test_layer_decay_scales_updates_after_clipping():
   params = models.init_params(models.get_model('testing', num_classes=3),
                               (32, 32, 3))  # fmt: skip
   ones = lambda p, _: jax.tree.map(jnp.ones_like, p)
@@ -219,7 +219,7 @@ def test_layer_decay_scales_the_steps_and_not_the_clipping():
 
 
 @pytest.mark.parametrize('name', ['r_ti16', 'mixer_b32'])
-def test_layer_decay_counts_the_blocks_of_all_families(name):
+def test_layer_decay_counts_blocks_of_all_families(name):
   model = models.get_model(name, num_classes=3)
   params = jax.eval_shape(lambda: models.init_params(model, (64, 64, 3)))
   scales = flax.traverse_util.flatten_dict(
@@ -233,7 +233,7 @@ def test_layer_decay_counts_the_blocks_of_all_families(name):
 
 
 @pytest.mark.parametrize('name', ['lit_b16b', 'r50x1'])
-def test_layer_decay_is_refused_where_there_is_no_one_row_of_blocks(name):
+def test_refuses_layer_decay_without_single_row_of_blocks(name):
   params = {
     'lit_b16b': {
       'img': {'Transformer': {'encoderblock_0': {'bias': jnp.ones(2)}}},
@@ -245,7 +245,7 @@ def test_layer_decay_is_refused_where_there_is_no_one_row_of_blocks(name):
     optimizers.layer_scales(params, 0.5)
 
 
-def test_reciprocal_square_root_and_cool_down():
+def test_rsqrt_schedule_cools_down_to_zero():
   schedule = optimizers.create_learning_rate_schedule(
     1000, 0.8, 'rsqrt', 100, timescale=50, cooldown_steps=200
   )
@@ -254,12 +254,12 @@ def test_reciprocal_square_root_and_cool_down():
   np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-9)
 
 
-def test_constant_after_warm_up():
+def test_constant_schedule_keeps_peak_after_warm_up():
   schedule = optimizers.create_learning_rate_schedule(100, 0.5, 'constant', 10)
   assert [float(schedule(s)) for s in (5, 10, 99)] == [0.25, 0.5, 0.5]
 
 
-def test_adamw_is_that_of_its_paper():
+def test_adamw_equals_its_paper():
   tx = optimizers.create_optimizer(
     lambda _: 0.1,
     optimizer='adamw',

@@ -10,7 +10,9 @@ from vit_jax.configs import common
 
 @pytest.mark.slow
 @pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
-def test_every_optimizer_trains_on_every_mesh(optimizer, image_folder):
+def test_every_optimizer_equals_one_device_on_every_mesh(
+  optimizer, image_folder
+):
   process = start('tests.optimizers', str(image_folder), optimizer, devices=8)
   out, err = process.communicate(timeout=1800)
   assert process.returncode == 0, err

@@ -51,7 +51,7 @@ def train(scan, depth, schedule, **how):
   )
   state = tx.init(params)
   for step in range(STEPS):
-    # As if each parameter had a square as its loss, besides.
+    # The gradient of a random linear loss plus a square of each parameter.
     grad_fn = lambda p, _, g=grads[step]: jax.tree.map(
       lambda x, y: 0.1 * x + y, p, as_stored(g)
     )
@@ -63,11 +63,13 @@ def train(scan, depth, schedule, **how):
 
 @pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
 @pytest.mark.parametrize('decay_type', common.RULES['decay_type'].choices)
-def test_scanned_equals_unrolled(optimizer, decay_type):
+def test_optimizers_treat_scanned_and_unrolled_blocks_alike(
+  optimizer, decay_type
+):
   schedule = optimizers.create_learning_rate_schedule(
     STEPS, 0.1, decay_type, 2, cooldown_steps=1
   )
-  # One of each kind in turn, so that all occur with some schedule.
+  # Cycles through the kinds, so that each meets some schedule.
   index = common.RULES['decay_type'].choices.index(decay_type)
   how = {
     'optimizer': optimizer,
@@ -75,7 +77,7 @@ def test_scanned_equals_unrolled(optimizer, decay_type):
     'weight_decay_on': ('kernels', 'all')[index // 2],
     'sam_rho': (0.0, 0.05, 0.05, 0.0)[index],
   }
-  # Adafactor factors the longest axes, from 32 on: the depth may not be one.
+  # Adafactor factors axes of 32 or more; it must not factor the depth.
   depth = 33 if (optimizer, decay_type) == ('adafactor', 'linear') else 3
   want, got = (train(scan, depth, schedule, **how) for scan in (False, True))
 
@@ -86,7 +88,7 @@ def test_scanned_equals_unrolled(optimizer, decay_type):
 
 
 @pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
-def test_a_deeper_model_has_no_longer_program(optimizer):
+def test_program_does_not_grow_with_depth(optimizer):
   def program(depth):
     params = blocks.stack(make_params(depth))
     tx = optimizers.create_optimizer(lambda _: 0.1, optimizer=optimizer)
@@ -96,7 +98,7 @@ def test_a_deeper_model_has_no_longer_program(optimizer):
   assert program(2) == program(6)
 
 
-def test_a_rule_that_mixes_parameters_is_no_rule_of_a_block():
+def test_by_block_refuses_clipping_by_global_norm():
   clip = optimizers._by_block(optax.clip_by_global_norm(1.0))
   params = blocks.stack(make_params(3))
   with pytest.raises(ValueError, match='out_axes'):

@@ -1,4 +1,4 @@
-"""Stages follow each other with optimizers of their own, and resume."""
+"""Stages run in order, each with its own optimizer, and resume."""
 
 import json
 
@@ -46,7 +46,7 @@ def get_config(folder, **settings):
 
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
-  """(images, workdir, last state) of a run of two stages."""
+  """Returns (images, workdir, last state) of a run of two stages."""
   from conftest import make_image_folder
 
   root = tmp_path_factory.mktemp('stages')
@@ -65,7 +65,7 @@ def leaves_equal(a, b):
   ]
 
 
-def test_the_head_alone_first_then_everything(finished):
+def test_first_stage_trains_only_the_head(finished):
   _, workdir, _ = finished
   old, half, new = (
     checkpoint.read(workdir / 'checkpoints' / step).params
@@ -77,7 +77,7 @@ def test_the_head_alone_first_then_everything(finished):
   assert not any(leaves_equal(new['Transformer'], half['Transformer']))
 
 
-def test_learning_rates_are_those_of_the_stage(finished):
+def test_logs_learning_rates_of_each_stage(finished):
   lines = (finished[1] / 'metrics.jsonl').read_text().splitlines()
   rates = [r['lr'] for r in map(json.loads, lines) if 'lr' in r]
   np.testing.assert_allclose(
@@ -86,7 +86,7 @@ def test_learning_rates_are_those_of_the_stage(finished):
   np.testing.assert_allclose(rates[5:], [0.005, 0.01, 0.005], atol=1e-6)
 
 
-def test_the_learning_rate_of_a_step_is_that_which_it_takes(image_folder):
+def test_learning_rate_equals_rate_used_by_step(image_folder):
   stages = (
     {'total_steps': 2, 'base_lr': 0.5},
     {'total_steps': 3, 'base_lr': 0.1, 'warmup_steps': 2},
@@ -107,7 +107,7 @@ def test_the_learning_rate_of_a_step_is_that_which_it_takes(image_folder):
   np.testing.assert_allclose(logged[2:], [0, 0.05, 0.1], rtol=1e-6)
 
 
-def test_layer_decay_counts_the_frozen_blocks_too(image_folder):
+def test_layer_decay_counts_frozen_blocks(image_folder):
   config = get_config(
     image_folder,
     stages=(),
@@ -132,7 +132,7 @@ def test_layer_decay_counts_the_frozen_blocks_too(image_folder):
 
 
 @pytest.mark.parametrize('step', [4, 6])
-def test_a_run_goes_on_from_any_stage(finished, tmp_path, monkeypatch, step):
+def test_run_resumes_from_any_stage(finished, tmp_path, monkeypatch, step):
   folder, _, want = finished
 
   class StopError(Exception):
@@ -153,7 +153,7 @@ def test_a_run_goes_on_from_any_stage(finished, tmp_path, monkeypatch, step):
   assert all(leaves_equal(got, want))
 
 
-def test_the_average_is_evaluated_and_saved_beside(finished):
+def test_evaluates_and_saves_moving_average(finished):
   folder, workdir, state = finished
   metrics = evaluate.evaluate(get_config(folder), str(workdir))
   assert metrics['loss_test'] != metrics['loss_test_ema']
@@ -167,7 +167,7 @@ def test_the_average_is_evaluated_and_saved_beside(finished):
   )
 
 
-def test_durations_in_epochs():
+def test_epochs_become_steps():
   config = get_config('images', stages=(), total_epochs=3.0, batch=8)
   config.eval_every_epochs = 0.5
   config.warmup_epochs = 0.0
@@ -194,14 +194,14 @@ def test_steps_on_the_command_line_replace_epochs():
   assert in_steps(('total_steps', 'total_epochs')).total_steps == 14
 
 
-def test_epochs_of_a_run(image_folder, tmp_path):
+def test_run_lasts_its_epochs(image_folder, tmp_path):
   state = train.train_and_evaluate(
     get_config(
       image_folder, stages=(), total_epochs=0.5, total_steps=None, eval_every=0
     ),
     str(tmp_path),
   )
-  assert int(state.step) == 2  # Of 36 images, 8 at a time.
+  assert int(state.step) == 2  # 36 images in batches of 8.
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_epochs_of_a_run(image_folder, tmp_path):
     (({'total_steps': 5}, {'total_steps': 0}), r'stage 2: total_steps is 0'),
   ],
 )
-def test_stages_that_cannot_be(stages, message):
+def test_refuses_wrong_stages(stages, message):
   config = get_config('images', stages=stages, total_steps=None)
   with pytest.raises(errors.UserError, match=message):
     validate.validate(config)

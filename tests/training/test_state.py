@@ -1,4 +1,4 @@
-"""Checkpoints: which are kept, and what is in them."""
+"""Checkpoints: which ones a run keeps, and their content."""
 
 import functools
 
@@ -13,7 +13,7 @@ from vit_jax.training import state as state_lib
 from vit_jax.training import update
 
 
-def test_checkpoints_keep_the_newest_and_the_best(tmp_path):
+def test_keeps_newest_and_best_checkpoint(tmp_path):
   saver = state_lib.Saver(tmp_path, keep=2)
   accuracies = {1: 0.2, 2: 0.9, 3: 0.4, 5: 0.5, 6: None}
   for step, accuracy in accuracies.items():
@@ -26,7 +26,7 @@ def test_checkpoints_keep_the_newest_and_the_best(tmp_path):
   assert steps == {2, 5, 6}
 
 
-def test_the_best_is_kept_after_a_restart_too(tmp_path):
+def test_keeps_best_checkpoint_after_restart(tmp_path):
   for steps in ((1, 2), (3, 4), (5, 6)):
     saver = state_lib.Saver(tmp_path, keep=1)
     for step in steps:
@@ -37,7 +37,7 @@ def test_the_best_is_kept_after_a_restart_too(tmp_path):
   assert steps == {1, 6}
 
 
-def test_what_a_kill_left_is_removed_but_not_by_readers(tmp_path):
+def test_only_writers_remove_incomplete_checkpoints(tmp_path):
   left = tmp_path / 'checkpoints' / f'5{state_lib._TEMPORARY}'
   left.mkdir(parents=True)
   (left / 'file').write_text('half')
@@ -49,7 +49,7 @@ def test_what_a_kill_left_is_removed_but_not_by_readers(tmp_path):
   assert not left.exists()
 
 
-def test_a_reader_beside_a_writer_disturbs_nothing(tmp_path):
+def test_reader_does_not_disturb_writer(tmp_path):
   writer = state_lib.Saver(tmp_path, keep=9)
   for step in range(1, 6):
     state = state_lib.TrainState(
@@ -65,7 +65,7 @@ def test_a_reader_beside_a_writer_disturbs_nothing(tmp_path):
   assert steps == {1, 2, 3, 4, 5}
 
 
-def test_saving_does_not_see_later_steps(tmp_path):
+def test_saved_state_excludes_later_steps(tmp_path):
   """The step donates its input while the checkpoint is written."""
   tx = optax.sgd(1.0)
   step = jax.jit(
@@ -103,7 +103,7 @@ def saved(workdir, *steps):
   )
 
 
-def test_arrays_that_do_not_fit_are_named_with_both_shapes(tmp_path):
+def test_restore_names_arrays_that_differ(tmp_path):
   like = saved(tmp_path, 3)
   wider = jax.ShapeDtypeStruct((5,), jnp.float32, sharding=like.step.sharding)
   for changed, row in (
@@ -123,7 +123,7 @@ def test_arrays_that_do_not_fit_are_named_with_both_shapes(tmp_path):
     state_lib.Saver(tmp_path).restore_for_evaluation(wrong)
 
 
-def test_a_damaged_checkpoint_leaves_the_one_before(tmp_path):
+def test_damaged_checkpoint_error_names_previous_step(tmp_path):
   like = saved(tmp_path, 3, 7)
   for path in (tmp_path / 'checkpoints' / '7' / 'default').rglob('d/*'):
     path.write_bytes(path.read_bytes()[:10])

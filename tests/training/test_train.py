@@ -1,4 +1,4 @@
-"""The training step equals the official one, on one device and on eight."""
+"""The training step equals the official code."""
 
 import functools
 
@@ -60,7 +60,7 @@ def make_step(decay_type='linear', optim_dtype='float32', accum_steps=2):
   'decay_type, optim_dtype, tolerance',
   [('linear', 'float32', 1e-4), ('cosine', 'bfloat16', 1e-2)],
 )
-def test_six_steps_equal_the_official_ones(decay_type, optim_dtype, tolerance):
+def test_six_steps_equal_official_code(decay_type, optim_dtype, tolerance):
   golden = golden_arrays(f'finetune_6steps_{decay_type}_{optim_dtype}.npz')
   step, state = make_step(decay_type, optim_dtype)
   got = []
@@ -81,7 +81,7 @@ def test_six_steps_equal_the_official_ones(decay_type, optim_dtype, tolerance):
 
 
 @pytest.mark.parametrize('accum_steps', [1, 4, 8])
-def test_accumulation_changes_nothing(accum_steps):
+def test_accumulation_keeps_gradient(accum_steps):
   def one_step(accum_steps):
     step, state = make_step(accum_steps=accum_steps)
     state, metrics = step(state, golden_batches()[0], jax.random.key(0))
@@ -94,7 +94,7 @@ def test_accumulation_changes_nothing(accum_steps):
     np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_the_random_stream_depends_on_seed_step_and_part():
+def test_random_stream_depends_on_seed_step_and_part():
   keys = []
 
   def loss_fn(params, batch, key):
@@ -123,7 +123,7 @@ def test_the_random_stream_depends_on_seed_step_and_part():
   assert not one & key_of(1, 1)
 
 
-def test_the_loss_is_smoothed_and_chosen():
+def test_loss_fn_applies_loss_and_label_smoothing():
   def loss(name, smoothing):
     model = models.get_model('testing', num_classes=4)
     params = models.init_params(model, (16, 16, 3))
@@ -139,7 +139,7 @@ def test_the_loss_is_smoothed_and_chosen():
     assert abs(loss(name, 0.0) - want) > 1e-2
 
 
-def test_the_loss_is_of_mixed_images_and_labels():
+def test_loss_fn_mixes_images_and_labels():
   model = models.get_model('testing', num_classes=4)
   params = models.init_params(model, (16, 16, 3))
   params['head']['bias'] = jnp.array([0.0, 1.0, 2.0, 3.0])
@@ -169,7 +169,7 @@ def test_the_loss_is_of_mixed_images_and_labels():
   assert float(loss(None, labels)) != pytest.approx(float(want), rel=1e-3)
 
 
-def test_what_is_built_mixes(image_folder, monkeypatch):
+def test_task_passes_mixup_to_loss(image_folder, monkeypatch):
   mixes = []
   make_loss_fn = update.make_loss_fn
   monkeypatch.setattr(
@@ -184,7 +184,7 @@ def test_what_is_built_mixes(image_folder, monkeypatch):
   assert mixes == [None, mixing.Mix(3, mixup=0.7)]
 
 
-def test_losses():
+def test_losses_equal_formulas():
   logits = jnp.array([[2.0, 0.0, -1.0], [0.5, 0.5, 0.5]])
   labels = jnp.array([0, 2])
   log_p = np.log(np.exp(logits) / np.exp(logits).sum(1, keepdims=True))

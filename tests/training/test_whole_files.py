@@ -1,4 +1,4 @@
-"""Files of a run are written whole or not at all, whenever it is killed."""
+"""A killed run leaves whole files or none."""
 
 import ast
 import os
@@ -18,7 +18,7 @@ from vit_jax.weights import array_files
 # Grow line by line: a kill may cut the last one, which readers leave out.
 _APPENDED = ('metrics.jsonl', 'events.out.tfevents')
 
-_opened = None  # Paths that are opened for writing, while somebody asks.
+_opened = None  # Paths opened for writing; None outside of the fixture.
 
 
 def _audit(event, args):
@@ -30,15 +30,15 @@ def _audit(event, args):
 
 @pytest.fixture
 def opened(monkeypatch):
-  """Every path that Python opens for writing during the test."""
-  if not hasattr(sys, '_vit_jax_audits'):  # A hook stays for good.
+  """Returns a list of all paths that Python opens for writing."""
+  if not hasattr(sys, '_vit_jax_audits'):  # A hook cannot be removed.
     sys.addaudithook(_audit)
     sys._vit_jax_audits = True
   monkeypatch.setattr(sys.modules[__name__], '_opened', [])
   return _opened
 
 
-def test_no_file_of_a_run_is_written_under_its_final_name(
+def test_run_writes_no_file_under_its_final_name(
   image_folder, tmp_path, opened
 ):
   config = tiny(image_folder)
@@ -59,7 +59,7 @@ def test_no_file_of_a_run_is_written_under_its_final_name(
     'model.npz',
     'report.html',
   } <= names
-  assert str(tmp_path / 'metrics.jsonl') in opened  # They are seen.
+  assert str(tmp_path / 'metrics.jsonl') in opened  # The hook works.
   in_place = {
     str(p.relative_to(tmp_path))
     for p in left
@@ -84,9 +84,7 @@ _WRITERS = {
 
 @pytest.mark.parametrize('name', _WRITERS)
 @pytest.mark.parametrize('function', ['fsync', 'replace'])
-def test_a_killed_write_leaves_the_old_file(
-  tmp_path, monkeypatch, name, function
-):
+def test_killed_write_keeps_old_file(tmp_path, monkeypatch, name, function):
   class KillError(BaseException):
     pass
 
@@ -111,7 +109,7 @@ def test_a_killed_write_leaves_the_old_file(
 _ALLOWED = {
   'commands/dispatch.py',  # The cache of completion, by a temporary file.
   'weights/programs.py',  # Within `files.replaced_file`.
-  'evaluation/feature_files.py',  # Likewise.
+  'evaluation/feature_files.py',  # Within `files.replaced_file`.
   'runtime/hosts.py',  # An empty file.
   'training/metrics.py',  # metrics.jsonl grows.
   'runtime/storage.py',  # Where `write_bytes` is, and copies for reading.

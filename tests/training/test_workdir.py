@@ -1,4 +1,4 @@
-"""The workdir of a run: one run at a time, its own data, disks that are full."""
+"""The workdir of a run: its lock, its data, full disks."""
 
 import errno
 import itertools
@@ -36,9 +36,7 @@ def last_line(result):
 
 
 @pytest.mark.slow
-def test_a_second_run_is_refused_until_the_first_is_gone(
-  image_folder, tmp_path
-):
+def test_refuses_second_run_until_first_ends(image_folder, tmp_path):
   args = arguments(image_folder, tmp_path / 'run')
   first = start(*args, '--config.total_steps=100000000')
   with running([first]) as results:
@@ -70,8 +68,8 @@ def is_alive(pid):
   'number, code, step',
   [(signal.SIGINT, 130, 5), (signal.SIGTERM, 0, 25), (signal.SIGKILL, -9, 5)],
 )
-def test_workers_end_with_the_run(number, code, step, image_folder, tmp_path):
-  """Terminals and schedulers send signals to the workers, too."""
+def test_workers_end_with_run(number, code, step, image_folder, tmp_path):
+  """Terminals and schedulers also send signals to the workers."""
   workdir = tmp_path / 'run'
   args = arguments(image_folder, workdir, '--config.num_workers=1')
   process = start(*args, '--config.total_steps=100000000')
@@ -83,7 +81,7 @@ def test_workers_end_with_the_run(number, code, step, image_folder, tmp_path):
       process.kill()
     elif number == signal.SIGTERM:
       os.killpg(process.pid, number)
-    else:  # No worker has to answer.
+    else:  # The workers need not answer.
       for pid in workers:
         if b'spawn_main' in pathlib.Path(f'/proc/{pid}/cmdline').read_bytes():
           os.kill(pid, signal.SIGSTOP)
@@ -98,18 +96,18 @@ def test_workers_end_with_the_run(number, code, step, image_folder, tmp_path):
   if number == signal.SIGINT:
     line = result.stderr.strip().splitlines()[-1]
     assert line == 'vit_jax.main: interrupted.'
-  while any(map(is_alive, workers)):  # Or the test never ends.
+  while any(map(is_alive, workers)):  # The timeout of the test ends this loop.
     time.sleep(0.05)
 
 
-def test_a_lock_is_given_back(tmp_path):
+def test_releases_lock(tmp_path):
   for _ in range(2):
     with (
       pytest.raises(ZeroDivisionError),
       workdir_lib.guarded(workdir_lib.at(tmp_path)),
     ):
       raise ZeroDivisionError
-  with (  # A process does not get it twice.
+  with (  # One process cannot lock it twice.
     workdir_lib.guarded(workdir_lib.at(tmp_path)),
     pytest.raises(errors.UserError, match='Another run is at work'),
     workdir_lib.guarded(workdir_lib.at(tmp_path)),
@@ -139,7 +137,7 @@ def test_a_lock_is_given_back(tmp_path):
     ('data/1.jpg', r'/data/1.jpg: Permission denied\.$'),
   ],
 )
-def test_guarded_blames_the_workdir_for_its_own_files(name, message, tmp_path):
+def test_guarded_gives_advice_only_for_workdir_files(name, message, tmp_path):
   error = OSError(errno.EACCES, 'Permission denied', str(tmp_path / name))
   with (
     pytest.raises(errors.UserError, match=message),
@@ -164,7 +162,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_full_disk_and_one_that_cannot_be_written(image_folder, small_disk):
+def test_full_disk_and_read_only_disk_end_in_advice(image_folder, small_disk):
   workdir = small_disk / 'run'
   args = arguments(image_folder, workdir, '--config.checkpoint_every=5')
   line = last_line(run(*args, '--config.keep_checkpoints=99'))
@@ -179,7 +177,7 @@ def test_a_full_disk_and_one_that_cannot_be_written(image_folder, small_disk):
   subprocess.run(remount, check=True)
   assert 'Read-only file system' in last_line(run(*args))
 
-  # With room again, it goes on to its end.
+  # With room again, it resumes and ends.
   remount = ['mount', '-o', 'remount,rw,size=9m', str(small_disk)]
   subprocess.run(remount, check=True)
   result = run(*args)
@@ -188,7 +186,7 @@ def test_a_full_disk_and_one_that_cannot_be_written(image_folder, small_disk):
   assert (workdir / 'artifact' / 'model.npz').exists()
 
 
-def test_a_disk_with_room_for_no_checkpoint(small_disk):
+def test_reports_disk_too_small_for_a_checkpoint(small_disk):
   state = state_lib.TrainState(
     np.array(3), {'w': np.random.default_rng(0).normal(size=2**19)}, ()
   )
@@ -223,7 +221,7 @@ def half(image_folder, tmp_path, monkeypatch):
   return tmp_path / 'run'
 
 
-def test_data_that_changed_is_noticed(image_folder, half):
+def test_refuses_changed_data(image_folder, half):
   config = config_of(image_folder, 4)
   extra = image_folder / 'train' / 'red' / 'new.jpg'
   shutil.copy(image_folder / 'train' / 'red' / '1.jpg', extra)
@@ -237,12 +235,12 @@ def test_data_that_changed_is_noticed(image_folder, half):
   shutil.copy(image_folder / 'test' / 'red' / '1.jpg', image)
   with pytest.raises(errors.UserError, match=r'data of config.pp.test has'):
     train.train_and_evaluate(config, str(half))
-  # Moved as a whole it is the same.
+  # A moved folder is the same data.
   image.write_bytes(before)
   moved = image_folder.rename(image_folder.with_name('moved'))
   config.dataset = str(moved)
   assert int(train.train_and_evaluate(config, str(half)).step) == 8
-  # And whoever wants to may go on with other data.
+  # Deleting dataset.json allows other data.
   extra = moved / 'train' / 'red' / 'new.jpg'
   shutil.copy(moved / 'train' / 'red' / '1.jpg', extra)
   (half / 'dataset.json').unlink()
@@ -251,9 +249,7 @@ def test_data_that_changed_is_noticed(image_folder, half):
   assert known['config.pp.train']['images'] == 37
 
 
-def test_a_clock_that_goes_backwards_changes_nothing(
-  image_folder, half, tmp_path, monkeypatch
-):
+def test_clock_set_back_keeps_result(image_folder, half, tmp_path, monkeypatch):
   now, calls = time.time(), itertools.count()
   monkeypatch.setattr(time, 'time', lambda: now - 3600 * next(calls))
   got = train.train_and_evaluate(config_of(image_folder, 2), str(half)).params
@@ -263,12 +259,12 @@ def test_a_clock_that_goes_backwards_changes_nothing(
   np.testing.assert_array_equal(got['head']['kernel'], want['head']['kernel'])
 
 
-def test_settings_that_changed_are_named():
+def test_changed_names_settings():
   before, now = {'a': {'b': 1, 'c': 2}, 'd': 3}, {'a': {'b': 1, 'c': 4}, 'd': 3}
   assert start_lib.changed(before, now) == ['a.c was 2, is 4']
 
 
-def test_fingerprints_of_arrays_and_names():
+def test_fingerprint_depends_on_images_and_class_names():
   digits = sources.get_source('digits', 'train')
   same = sources.get_source('digits', 'train')
   other = sources.get_source('digits', 'train[:1000]')
@@ -279,7 +275,7 @@ def test_fingerprints_of_arrays_and_names():
   assert first != start_lib.fingerprint(digits)
 
 
-def test_changed_settings_are_named_beside_an_error(tmp_path):
+def test_error_names_changed_settings(tmp_path):
   config = {'base_lr': 0.1, 'model': {'hidden_size': 32}}
   (tmp_path / 'config.json').write_text(json.dumps(config))
   with (
