@@ -1,9 +1,9 @@
 """Chooses the learning rate on held-out images, then trains on all of them.
 
-Any run file can be swept. As in the paper (Sec. B.1.1), trials leave out a part of
-the training images, on which the best rate is chosen; the test images are evaluated
-once for each seed, at the end. The same command runs only what is not finished; with
-other settings it refuses the workdir. A trial that fails does not stop the others.
+Works with any run file. Trials hold out a part of the training images and choose the
+best rate on it (Sec. B.1.1 of the paper); the final runs evaluate the test images once
+for each seed. The same command continues an unfinished sweep; with other settings it
+refuses the workdir. A failed trial does not stop the others.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,11 +31,13 @@ from vit_jax.weights import artifact
 Trainer = Callable[[ml_collections.ConfigDict, str], Any]
 Trial = dict[str, Any]
 
-_AT_THE_END = 2**62  # More steps than any run has: evaluates the last one.
+_AT_THE_END = (
+  2**62
+)  # More steps than any run has, so only the last one is evaluated.
 
 _PERCENT = re.compile(r'(\w+)(?:\[(?:(\d+)%)?:(?:(\d+)%)?\])?')
 
-# Settings that change speed and logs, but not what is learned.
+# Settings that change speed and logs, but not the result.
 _MAY_CHANGE = (
   'checkpoint_every',
   'checkpoint_every_epochs',
@@ -61,16 +63,16 @@ def sweep(
   """Runs all trials and the final runs that are not finished yet.
 
   Args:
-    config: with `sweep`, see `common.with_sweep`.
-    workdir: folder for a workdir of each run, `sweep.json` and `sweep.png`.
-    train: runs a config in a workdir; None: `train.train_and_evaluate`.
+    config: settings with `sweep`, see `common.with_sweep`.
+    workdir: folder for the workdirs of all runs, `sweep.json` and `sweep.png`.
+    train: runs a config in a workdir; default: `train.train_and_evaluate`.
 
   Returns:
     The content of `sweep.json`: the trials, the best rate, accuracies by seed.
 
   Raises:
-    errors.UserError: if a workdir has a run of other settings, no trial ends, or
-      a final run fails.
+    errors.UserError: if a workdir has a run of other settings, all trials fail,
+      or a final run fails.
   """
   root, how = storage.as_path(workdir), config.sweep
   train = train or train_lib.train_and_evaluate
@@ -90,7 +92,7 @@ def sweep(
     raise errors.UserError(
       f'config.sweep.base_lr is {how.base_lr}, which has a value twice.'
     )
-  # Refuses all workdirs that do not fit before anything is run.
+  # Checks all workdirs before the first run.
   for one in [
     *trials,
     *(x for seeds in finals.values() for x in seeds.values()),
@@ -163,10 +165,9 @@ def _with(
 
 
 def held_out(config: ml_collections.ConfigDict) -> tuple[str, str]:
-  """Returns the splits that a sweep trains trials on and compares them on.
+  """Returns the splits that trials of a sweep are trained and compared on.
 
-  The splits of `config.sweep`; if both are empty, all but the last tenth of
-  `config.pp.train`, and that tenth.
+  The default is to hold out the last tenth of `config.pp.train`.
 
   Raises:
     errors.UserError: if one of them is empty, or `config.pp.train` is not one
@@ -201,7 +202,7 @@ def _held_out(
 def _check_same(
   config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
 ) -> None:
-  """Raises `errors.UserError` if the workdir has a run of other settings or data."""
+  """Raises `errors.UserError` if the workdir has a run with other settings or data."""
   saved = files.read_json(workdir.config)
   if not saved:
     return
@@ -223,7 +224,7 @@ def _trial(
   workdir: workdir_lib.Workdir,
   train: Trainer,
 ) -> Trial:
-  """Returns the rate of a trial and its accuracy, or why it failed."""
+  """Returns the rate of a trial and its accuracy, or its error."""
   try:
     return {'base_lr': config.base_lr, 'accuracy': _run(config, workdir, train)}
   except errors.UserError as e:
@@ -236,7 +237,7 @@ def _run(
   workdir: workdir_lib.Workdir,
   train: Trainer,
 ) -> float:
-  """Returns the accuracy of a run, which is resumed if it has begun."""
+  """Returns the accuracy of a run; resumes or starts it if it has not ended."""
   if not artifact.is_artifact(workdir.artifact):
     with hosts.agreeing(str(workdir)):
       workdir.folder.mkdir(parents=True, exist_ok=True)

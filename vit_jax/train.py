@@ -34,7 +34,7 @@ Batch = dict[str, Array]
 
 
 def __getattr__(name: str) -> Any:
-  """Names what replaces a function of the official module."""
+  """Raises an error that names the replacement of an official function."""
   raise official.missing(__name__, name)
 
 
@@ -51,7 +51,7 @@ def train_and_evaluate(
     The last state.
 
   Raises:
-    errors.UserError: if a setting or a file is wrong, or the loss not finite.
+    errors.UserError: if a setting or a file is wrong or the loss is not finite.
     KeyboardInterrupt: after Ctrl-C, once the state is saved.
     SystemExit: 0, after SIGTERM, once the state is saved.
   """
@@ -69,7 +69,7 @@ def train_and_evaluate(
 def _resolve(
   config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
 ) -> tuple[resolve.Run, state_lib.Saver]:
-  """Returns what the run will do, and its checkpoints so far."""
+  """Returns the complete settings of the run and its checkpoints."""
   mesh = sharding.make_mesh(**config.mesh)
   start.check(config, workdir, mesh)
   saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
@@ -101,7 +101,7 @@ def _loop(
   workdir: workdir_lib.Workdir,
   saver: state_lib.Saver,
 ) -> tuple[state_lib.TrainState, loop.Metrics | None]:
-  """Runs the steps that are left; returns the last state and test metrics."""
+  """Runs the remaining steps; returns the last state and test metrics."""
   config, data, first_step = run.config, task.data, int(state.step)
   batches = batching.train_batches(
     data,
@@ -145,15 +145,7 @@ def _write_artifacts(
   metrics: loop.Metrics | None,
   workdir: workdir_lib.Workdir,
 ) -> None:
-  """Writes the artifact, and one of the averaged parameters, on process 0.
-
-  Args:
-    run: what was done.
-    task: its task.
-    state: the last state.
-    metrics: the last test metrics, None without evaluations.
-    workdir: the workdir of the run.
-  """
+  """Writes an artifact, and one of the averaged parameters, on process 0."""
   if skipped := len(task.data.train.skipped):
     logging.warning('%d training images were skipped.', skipped)
   info = {

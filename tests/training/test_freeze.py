@@ -67,7 +67,7 @@ def test_refuses_to_freeze_part_of_a_stacked_array():
   [
     (
       ('hed/',),
-      r"'hed/', which matches no parameter. Names begin as T",
+      r"'hed/', which matches no parameter. Some names: T",
     ),
     (('',), 'leaves nothing to train'),
   ],

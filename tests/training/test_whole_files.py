@@ -104,8 +104,8 @@ def test_killed_write_keeps_old_file(tmp_path, monkeypatch, name, function):
   assert path.read_bytes() != before
 
 
-# What may open a final name: it appends, writes into a folder that is renamed as a
-# whole, or only finds out whether it can write.
+# Modules that may open a final name: they append, write into a folder that is
+# renamed as a whole, or only check whether they can write.
 _ALLOWED = {
   'commands/dispatch.py',  # The cache of completion, by a temporary file.
   'weights/programs.py',  # Within `files.replaced_file`.

@@ -20,10 +20,6 @@ def evaluate(
 ) -> dict[str, int | float]:
   """Evaluates the newest checkpoint of a workdir on `config.pp.test`.
 
-  Args:
-    config: see `configs.common`.
-    workdir: the workdir of the run.
-
   Returns:
     The metrics, also written to `workdir/evaluation.json`.
 

@@ -1,4 +1,4 @@
-"""Frozen parameters, which have neither gradient nor optimizer state."""
+"""Frozen parameters: they have no gradient and no optimizer state."""
 
 from collections.abc import Mapping, Sequence
 import re
@@ -19,9 +19,9 @@ def split(
 
   Args:
     params: tree of arrays.
-    patterns: regular expressions; a parameter is frozen if one of them matches
-      the start of its name, 'Transformer/encoderblock_0/...', which is the same
-      for stacked blocks.
+    patterns: regular expressions; each freezes the parameters whose name, such as
+      'Transformer/encoderblock_0/...', it matches from the start. Stacked blocks
+      have the same names.
 
   Raises:
     errors.UserError: if a pattern is invalid or matches nothing, everything is
@@ -52,7 +52,7 @@ def split(
 
 
 def _matched(names: Sequence[str], patterns: Sequence[str]) -> set[str]:
-  """Returns the names that a pattern matches; each must match some."""
+  """Returns the names that any pattern matches; each must match at least one."""
   found = set()
   for pattern in patterns:
     try:
@@ -64,7 +64,7 @@ def _matched(names: Sequence[str], patterns: Sequence[str]) -> set[str]:
     if not matched:
       raise errors.UserError(
         f'config.freeze has {pattern!r}, which matches no parameter.'
-        f' Names begin as {", ".join(sorted(names)[:3])}.'
+        f' Some names: {", ".join(sorted(names)[:3])}.'
       )
     found |= matched
   return found

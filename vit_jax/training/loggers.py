@@ -1,7 +1,6 @@
 """Loggers of metrics: TensorBoard, Weights & Biases, MLflow.
 
-A resumed run continues the run of the service that it began; the workdir keeps its
-name.
+A resumed run continues its run of the service, whose id is in the workdir.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ _MAX_PARAM = 500  # Characters of a setting that MLflow keeps.
 
 @runtime_checkable
 class Logger(Protocol):
-  """Writes numbers of a step."""
+  """Writes the metrics of a step."""
 
   def write(self, step: int, values: Mapping[str, float]) -> None: ...
 
@@ -34,7 +33,7 @@ class Logger(Protocol):
 
 
 class TensorBoard:
-  """Files `events.out.tfevents.*`, written at once.
+  """Writes `events.out.tfevents.*` without a queue.
 
   tensorboardX's own writer has a thread and a queue: on a full disk the thread dies,
   and the full queue then blocks the run.
@@ -45,7 +44,7 @@ class TensorBoard:
       os.path.join(folder, 'events')
     )
     self.flush, self.close = self._writer.flush, self._writer.close
-    # Hides later steps, written by a run that was killed.
+    # Hides later steps that a killed run wrote.
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     self._add(first_step, session_log=start)
 
@@ -60,7 +59,7 @@ class TensorBoard:
 
 
 class WandB:
-  """A run of Weights & Biases, which reads WANDB_PROJECT and the like."""
+  """Logs to Weights & Biases, configured by WANDB_PROJECT and similar variables."""
 
   def __init__(self, workdir: workdir_lib.Workdir, config: Mapping[str, Any]):
     wandb = _import('wandb')
@@ -76,14 +75,14 @@ class WandB:
     self._run.log(dict(values), step=step)
 
   def flush(self) -> None:
-    """Nothing to do: it writes in the background."""
+    """Does nothing: wandb writes in the background."""
 
   def close(self) -> None:
     self._run.finish()
 
 
 class MLflow:
-  """A run of MLflow, which reads MLFLOW_TRACKING_URI and the like."""
+  """Logs to MLflow, configured by MLFLOW_TRACKING_URI and similar variables."""
 
   def __init__(self, workdir: workdir_lib.Workdir, config: Mapping[str, Any]):
     mlflow = _import('mlflow')
@@ -108,7 +107,7 @@ class MLflow:
       self._client.log_metric(self._id, name, value, step=step)
 
   def flush(self) -> None:
-    """Nothing to do: each number is sent at once."""
+    """Does nothing: `write` sends each metric at once."""
 
   def close(self) -> None:
     self._client.set_terminated(self._id)
@@ -124,17 +123,17 @@ def make(
   config: Mapping[str, Any],
   first_step: int,
 ) -> list[Logger]:
-  """Opens loggers.
+  """Opens the loggers with these names.
 
   Args:
     names: 'tensorboard', 'wandb', 'mlflow'.
-    workdir: the workdir of the run.
+    workdir: the workdir of the run, which keeps the ids of services.
     folder: local folder for files; not the workdir if that is in a bucket.
-    config: settings of the run.
+    config: settings to show.
     first_step: first step that will be written.
 
   Raises:
-    errors.UserError: if a package is missing, or its service refuses.
+    errors.UserError: if a package is missing, or its service cannot start.
   """
   found: list[Logger] = []
   for name in names:
@@ -145,7 +144,7 @@ def make(
       found.append(_SERVICES[name](workdir, config))
     except errors.UserError:
       raise
-    except Exception as e:  # Each service raises its own.
+    except Exception as e:  # Each service has its own errors.
       reason = errors.first_line(e)
       raise errors.UserError(
         f'config.loggers has {name!r}, which cannot start: {reason}'

@@ -40,7 +40,7 @@ class Reports:
     self._pending: tuple[int, dict[str, Any], Any, Metrics] | None = None
 
   def add(self, step: int, metrics: dict[str, Any], lr: Any) -> None:
-    """Takes metrics that may not be computed yet; writes the previous ones."""
+    """Queues metrics that may not be computed yet; writes the previous ones."""
     speed = self._progress.speed()
     self.flush()
     self._pending = (step, metrics, lr, speed)
@@ -68,14 +68,13 @@ class Reports:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-  """The parts that the loop works with.
+  """Everything the loop needs, apart from settings and state.
 
   Attributes:
     stages: the stages of the run.
-    jit_step: stage to a function of a state, a batch and a key; it returns the
-      next state and metrics, and donates the state.
-    eval_fn: parameters to metrics, including `state.BEST_METRIC`.
-    batches: a batch for each step that is left.
+    jit_step: maps a stage to its jitted step, which donates the state.
+    eval_fn: maps parameters to metrics, including `state.BEST_METRIC`.
+    batches: one batch for each remaining step.
     saver: saves checkpoints.
     writer: writes metrics.
     progress: bar and speed.
@@ -98,7 +97,7 @@ def run(
   """Runs the remaining steps; returns the state and the last test metrics.
 
   Raises:
-    errors.UserError: if the loss is not finite, or memory is short.
+    errors.UserError: if the loss is not finite, or memory runs out.
     KeyboardInterrupt: after Ctrl-C, once the state is saved.
     SystemExit: 0, after SIGTERM, once the state is saved.
   """
@@ -112,10 +111,10 @@ def run(
     parts.saver,
     parts.progress,
     parts.profile,
-    hosts.noticing_losses(),  # The last: before `saver` waits for the others.
+    hosts.noticing_losses(),  # Exits first, before `saver` waits for other hosts.
   ):
     previous, stage = None, None
-    # Raised while waiting for a batch, in training and evaluation.
+    # Waiting for a batch raises it, in training and evaluation.
     with contextlib.suppress(preemption.StopRequestedError):
       for step in range(int(state.step) + 1, config.total_steps + 1):
         batch = next(parts.batches)
@@ -127,7 +126,7 @@ def run(
         # At most one step waits for another, so that batches do not pile up.
         jax.block_until_ready(previous)
         parts.progress.completed(step - 1)
-        if enters:  # The time until now was spent on compiling.
+        if enters:  # Compiling took the time until now.
           parts.progress.reset(step - 1)
         previous = metrics
         parts.profile.after(step, metrics)
@@ -136,7 +135,7 @@ def run(
         stop = preempted.requested(step)
         save = due(step, config.checkpoint_every)
         new_metrics = None
-        # An evaluation could outlast the time that is left before a stop.
+        # An evaluation could take longer than the time left before a stop.
         if due(step, config.eval_every) and not stop:
           reports.flush()
           test_metrics = new_metrics = _evaluate(parts, state)

@@ -1,4 +1,4 @@
-"""Writes numbers to `metrics.jsonl`, loggers, the log and a progress bar."""
+"""Writes metrics to `metrics.jsonl`, loggers, the log and a progress bar."""
 
 from collections.abc import Mapping, Sequence
 import contextlib
@@ -25,7 +25,7 @@ Row = dict[str, int | float]
 def parse(content: bytes) -> list[Row]:
   """Returns the undamaged lines of `metrics.jsonl`.
 
-  A killed run may leave its last line cut.
+  A killed run may leave an incomplete last line.
   """
   rows = []
   for line in content.splitlines():
@@ -39,7 +39,7 @@ def parse(content: bytes) -> list[Row]:
 
 
 class Writer:
-  """Writes numbers of a step, on process 0 only."""
+  """Writes the metrics of a step, on process 0 only."""
 
   def __init__(
     self,
@@ -52,10 +52,10 @@ class Writer:
     """Opens the files; removes lines of steps that will be run again.
 
     Args:
-      workdir: the workdir of the run.
+      workdir: the workdir of the run; may be in a bucket.
       first_step: first step that will be written.
       loggers: names, see `loggers.make`, which raises if one cannot start.
-      config: settings of the run, for loggers that show them.
+      config: settings for loggers that show them.
     """
     self._enabled = jax.process_index() == 0
     if not self._enabled:
@@ -84,7 +84,7 @@ class Writer:
     files.write_text(''.join(lines), self._path)
 
   def write(self, step: int, values: dict[str, float]) -> None:
-    """Writes one line and one point a curve; drops loggers that fail."""
+    """Writes a line and a point of each curve; drops loggers that fail."""
     if not self._enabled:
       return
     with open(self._path, 'a', encoding='utf-8') as f:
@@ -92,11 +92,11 @@ class Writer:
     for logger in list(self._loggers):
       try:
         logger.write(step, values)
-      except Exception as e:  # Each service raises its own.
+      except Exception as e:  # Each service has its own errors.
         self._loggers.remove(logger)
         logging.warning('%s failed: %s', type(logger).__name__, e)
     text = ', '.join(f'{name}: {value:.5g}' for name, value in values.items())
-    with tqdm.tqdm.external_write_mode(sys.stderr):  # Not into the bar.
+    with tqdm.tqdm.external_write_mode(sys.stderr):  # Keeps the bar intact.
       logging.info('Step %d: %s', step, text)
 
   def sync(self) -> None:
@@ -107,7 +107,7 @@ class Writer:
       storage.upload(self._folder, self._address)
 
   def close(self) -> None:
-    """Writes pending numbers and closes the files."""
+    """Writes pending metrics and closes the files."""
     if not self._enabled:
       return
     for logger in self._loggers:
@@ -149,7 +149,7 @@ class Progress:
     self._bar.close()
 
   def completed(self, step: int) -> None:
-    """Notes that the devices have completed the steps up to `step`."""
+    """Records that the devices have completed the steps up to `step`."""
     if step > self._step:
       self._bar.update(step - self._step)
       self._step, self._time = step, time.perf_counter()
@@ -174,7 +174,7 @@ class Progress:
     return speed
 
   def reset(self, step: int) -> None:
-    """Excludes the time until now, when `step` is complete, from `speed`."""
+    """Excludes the time until now from `speed`; `step` is complete."""
     self.completed(step)
     self._time = time.perf_counter()
     self._start = self._step, self._time

@@ -16,9 +16,7 @@ from vit_jax.configs import spec
 from vit_jax.models import blocks
 from vit_jax.runtime import errors
 
-_LINEAR_END = 1e-5  # As in the official code.
-
-# The blocks of ViTs, hybrids and Mixers, which have one row of them.
+# Blocks of ViTs, hybrids and Mixers, which have one sequence of blocks.
 _BLOCK = re.compile(rf'(?:Transformer/)?(?:{"|".join(spec.BLOCKS)})_(\d+)/')
 _AFTER = re.compile(
   r'(Transformer/encoder_norm|fc_norm|pre_head_layer_norm|pre_logits|head)/'
@@ -30,7 +28,7 @@ def create_learning_rate_schedule(
   base: float,
   decay_type: str,
   warmup_steps: int,
-  linear_end: float = _LINEAR_END,
+  linear_end: float = 1e-5,
   *,
   timescale: int = 10_000,
   cooldown_steps: int = 0,
@@ -43,9 +41,9 @@ def create_learning_rate_schedule(
     decay_type: 'cosine' to 0; 'linear' to `linear_end`; 'rsqrt', the reciprocal
       square root of arXiv:2106.04560, Sec. 3.5; or 'constant'.
     warmup_steps: steps of linear growth from 0.
-    linear_end: last learning rate of the linear decay.
-    timescale: steps after the warm-up until 'rsqrt' is at 0.71 of its peak.
-    cooldown_steps: last steps, which also scale the rate linearly down to 0.
+    linear_end: last learning rate of the linear decay; official default.
+    timescale: steps from the warm-up until 'rsqrt' falls to 0.71 of its peak.
+    cooldown_steps: last steps; they also scale the rate linearly to 0.
   """
   common.RULES['decay_type'].check(decay_type, 'decay_type')
   decay_steps = max(total_steps - warmup_steps, 1)
@@ -68,7 +66,7 @@ def create_learning_rate_schedule(
 
 
 def decay_mask(params: Any) -> Any:
-  """Marks kernels, not biases, norms, class token or position embeddings."""
+  """Selects kernels; not biases, norms, class token or position embeddings."""
   return flax.traverse_util.path_aware_map(
     lambda path, _: path[-1] == 'kernel', params
   )
@@ -81,7 +79,7 @@ def layer_scales(params: Any, decay: float) -> Any:
   once more for each block before it; the embeddings come before the first.
 
   Args:
-    params: all arrays of a ViT, hybrid or Mixer; the frozen ones count as layers.
+    params: all arrays of a ViT, hybrid or Mixer, including frozen ones.
     decay: in (0, 1].
 
   Returns:
@@ -94,7 +92,7 @@ def layer_scales(params: Any, decay: float) -> Any:
   if not indices:
     raise errors.UserError(
       f'config.layer_decay is {decay}, must be 1 here: only ViTs, hybrids and'
-      f' Mixers have one row of blocks along which the rate can decay.'
+      f' Mixers have a single sequence of blocks, along which the rate decays.'
     )
   depth = max(indices) + 1
 
@@ -125,8 +123,8 @@ def _scale_by_layer(scales: Any) -> optax.GradientTransformation:
 def _by_block(tx: optax.GradientTransformation) -> optax.GradientTransformation:
   """Applies a transformation to one block at a time where blocks are stacked.
 
-  Norms, rows and columns of a parameter, and the tree of the state, are then the
-  same with `scan_layers`. A transformation must treat each parameter alone.
+  `scan_layers` then keeps the norms, rows and columns of each parameter, and the
+  tree of the state. The transformation must treat each parameter alone.
   """
 
   def over_depth(function: Callable[..., Any], trees: Any, like: Any) -> Any:
@@ -160,21 +158,21 @@ def create_optimizer(
 ) -> optax.GradientTransformation:
   """Returns clipping by global norm, then an optimizer.
 
-  Settings are those of `configs.common`. SGD adds the decay to the gradient, the
+  `configs.common` explains the settings. SGD adds the decay to the gradient, the
   others multiply it with the learning rate.
 
   Args:
-    learning_rate: step to learning rate.
+    learning_rate: maps a step to its learning rate.
     optimizer: 'sgd', 'adamw', 'lamb' or 'adafactor'.
     momentum: momentum of SGD and Adafactor; beta1 of AdamW and LAMB.
     beta2: beta2 of AdamW and LAMB; upper limit of Adafactor's.
-    optim_dtype: precision of the momentum.
+    optim_dtype: dtype of the momentum.
     grad_norm_clip: largest global norm of the gradient; 0 for no limit.
-    weight_decay: 0 for none.
+    weight_decay: factor of the decay.
     weight_decay_on: 'kernels' or 'all'.
     layer_scales: result of `layer_scales`; None for the same rate everywhere.
     sam_rho: radius of Sharpness-Aware Minimisation (arXiv:2010.01412), 0 for none;
-      `update` then needs `grad_fn`, from parameters to their gradient.
+      `update` then needs `grad_fn`, which maps parameters to their gradient.
   """
   common.RULES['optimizer'].check(optimizer, 'optimizer')
   clip = [optax.clip_by_global_norm(grad_norm_clip)] if grad_norm_clip else []

@@ -1,4 +1,4 @@
-"""Advice when memory runs out: which settings to change, and how."""
+"""Settings to try when memory runs out."""
 
 from collections.abc import Iterator, Mapping
 import contextlib
@@ -10,12 +10,12 @@ from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 
-# Values of config.remat, in order of less memory and more computation.
+# Values of config.remat; each needs less memory and more computation.
 REMAT = ('', 'dots_saveable', 'dots_with_no_batch_dims_saveable', 'full')
 
 
 def is_out_of_memory(error: Exception) -> bool:
-  """Whether a compiler or a device ran out of memory."""
+  """Returns whether a compiler or a device ran out of memory."""
   return isinstance(
     error, jax.errors.JaxRuntimeError
   ) and 'RESOURCE_EXHAUSTED' in str(error)
@@ -23,7 +23,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def advice(config: ml_collections.ConfigDict) -> Iterator[None]:
-  """Turns errors of memory into an `errors.UserError` with settings to try."""
+  """Turns out-of-memory errors into `errors.UserError` with settings to try."""
   try:
     yield
   except jax.errors.JaxRuntimeError as e:
@@ -48,14 +48,14 @@ def smaller(
   """Returns changes such as 'accum_steps=16' that save memory, cheapest first.
 
   Args:
-    config: settings that take too much memory.
-    axes: devices along each axis of the mesh.
+    config: settings that need too much memory.
+    axes: number of devices along each axis of the mesh.
     platform: 'cpu', 'gpu' or 'tpu'.
   """
   parts, found = axes['data'] * axes['fsdp'], []
   if config.dtype == 'float32' and platform != 'cpu':
     found.append('dtype=bfloat16')
-  if not spec.has_texts(config.model):  # LiT models have neither.
+  if not spec.has_texts(config.model):  # LiT models support neither.
     images = config.batch // parts
     steps = range(config.accum_steps + 1, images + 1)
     if more := [n for n in steps if images % n == 0]:

@@ -1,4 +1,4 @@
-"""A trace of some training steps, which TensorBoard and Perfetto open."""
+"""Traces of training steps for TensorBoard and Perfetto."""
 
 from collections.abc import Sequence
 import os
@@ -16,7 +16,7 @@ class Profile:
   """
 
   def __init__(self, steps: Sequence[int], folder: os.PathLike | str):
-    """Takes the steps as (first, last), or () for none."""
+    """Traces `steps`, (first, last); () for none."""
     self._first, self._last = steps or (0, 0)
     self._folder = os.fspath(folder)
     self._running = False
@@ -28,7 +28,7 @@ class Profile:
     self._stop()
 
   def before(self, step: int) -> None:
-    """Starts to record at the first step."""
+    """Starts the trace at the first step."""
     if not self._running and self._first <= step <= self._last:
       jax.profiler.start_trace(self._folder, create_perfetto_trace=True)
       self._running = True

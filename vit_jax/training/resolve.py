@@ -1,4 +1,4 @@
-"""Decides what a run will do, once, before anything is built."""
+"""Completes the settings of a run, once, before anything is built."""
 
 from collections.abc import Callable
 import copy
@@ -24,7 +24,7 @@ from vit_jax.weights import released
 # Pretrained weights, if they were read, and the settings that they decide.
 Answer = tuple[weights_lib.Weights | None, dict[str, Any]]
 
-# What the weights or the run so far decide where a config leaves it open.
+# Settings that the weights or the run so far decide if a config leaves them open.
 _DECIDED = (
   'model',
   'layer_norm_epsilon',
@@ -37,10 +37,10 @@ _DECIDED = (
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """What a run will do. Nobody edits it or decides again.
+  """The complete settings and inputs of a run, which never change.
 
   Attributes:
-    config: all settings with nothing left open, durations in steps; locked.
+    config: all settings, none left open, durations in steps; locked.
     stages: the config of each stage.
     splits: the data set, opened.
     weights: the pretrained weights, if they were read.
@@ -74,16 +74,16 @@ def resolve(
   ] = batching.open_splits,
   measure: bool = True,
 ) -> Run:
-  """Completes and checks a config; asks weights, data set and devices.
+  """Completes and checks a config with its weights, data set and devices.
 
   Args:
     config: settings, see `configs.common`.
-    mesh: None: the mesh of the config, on all devices.
-    begun: workdir of a run that is resumed or evaluated. Its `config.json` has
-      the answers of the weights, which are not read again.
-    ask_weights: answers for the pretrained weights of a config.
+    mesh: default: the mesh of the config, on all devices.
+    begun: workdir of a run to resume or evaluate. Its `config.json` has the
+      settings that the weights decided; they are not read again.
+    ask_weights: returns pretrained weights and the settings that they decide.
     open_splits: opens the data set of a config.
-    measure: whether to measure which attention is faster; else it is XLA's.
+    measure: whether to time attention implementations; if not, 'auto' is 'xla'.
 
   Raises:
     errors.UserError: if a setting cannot work, the weights or the data cannot be
@@ -120,7 +120,7 @@ def _attention(
   mesh: jax.sharding.Mesh,
   before: str | None,
 ) -> str:
-  """Returns config.attention, with 'auto' decided, once for all of a run."""
+  """Returns config.attention; decides 'auto' once for the whole run."""
   model = spec.of(config.model)
   if not model.num_heads:
     return config.attention
@@ -138,7 +138,7 @@ def _attention(
 
 
 def settings_of(weights: weights_lib.Weights) -> dict[str, Any]:
-  """Returns the settings that weights decide where a config leaves them open."""
+  """Returns the settings that weights decide if a config leaves them open."""
   preprocessing = weights.preprocessing
   known: dict[str, Any] = {
     'pp.mean': preprocessing.mean,
@@ -154,6 +154,6 @@ def settings_of(weights: weights_lib.Weights) -> dict[str, Any]:
       known[name] = encoder.pop(name)
   tower.pop('dtype', None)  # config.dtype decides.
   if spec.of(model).representation_size:
-    # As for released names: the official code drops the layer to fine-tune.
+    # The official code drops this layer to fine-tune released weights.
     tower['representation_size'] = None
   return {**known, 'model': model}

@@ -1,4 +1,4 @@
-"""The stages of a run: what is trained in each, at which learning rate."""
+"""The stages of a run: frozen parameters, optimizer, learning rate."""
 
 from collections.abc import Callable, Sequence
 import dataclasses
@@ -28,12 +28,12 @@ class Stage:
   """Steps with one optimizer.
 
   Attributes:
-    before: steps of the run before this stage.
+    before: number of steps of the run before this stage.
     last: its last step, counted from the start of the run.
     like: shapes, dtypes and shardings of its state.
-    step: `update.train_step` of a state, a batch and a key.
+    step: `update.train_step` with its settings; takes state, batch and key.
     tx: the optimizer of the parameters that are not frozen.
-    schedule: learning rate by step of the stage.
+    schedule: maps a step of the stage to its learning rate.
     freeze: patterns of the frozen parameters.
   """
 
@@ -46,7 +46,7 @@ class Stage:
   freeze: tuple[str, ...]
 
   def learning_rate(self, step: int) -> Any:
-    """Returns the learning rate of a step of the run, the first being 1.
+    """Returns the learning rate of a step of the run; the first step is 1.
 
     The official code logs the rate of the next step instead.
     """
@@ -63,7 +63,7 @@ class Stage:
     """Returns the state of step 0, placed on the devices as `like` is."""
     shardings = jax.tree.map(lambda x: x.sharding, self.like)
     params = jax.device_put(params, shardings.params)
-    # A step donates its state: no array may be in it twice.
+    # A step donates its state, so no array may occur twice.
     ema = jax.tree.map(jnp.copy, params) if self.like.ema else ()
     step = jax.device_put(jnp.zeros((), jnp.int32), shardings.step)
     return self.enter(state_lib.TrainState(step, params, (), ema))
@@ -78,15 +78,15 @@ def make(
   train_step: Step = update.train_step,
   locked: Sequence[str] = (),
 ) -> list[Stage]:
-  """Returns the stages of a run, one if its config has none.
+  """Returns the stages of a run; one if its config sets none.
 
   Args:
-    run: what to do.
+    run: the settings.
     model: the module.
-    loss_fn: loss of a batch, for `train_step`.
+    loss_fn: argument of `train_step`.
     image_shape: [H, W, C] of the input.
     train_step: `update.train_step` or a function that calls it.
-    locked: patterns of the parameters that are frozen in all stages.
+    locked: patterns of parameters to freeze in all stages.
   """
   config, stages, before = run.config, [], 0
   params = models.abstract_params(model, image_shape)
@@ -124,14 +124,10 @@ def abstract_state(
   freeze: Sequence[str] = (),
   has_ema: bool = False,
 ) -> state_lib.TrainState:
-  """Returns shapes, dtypes and shardings of a state, without computing it.
+  """Returns shapes, dtypes and shardings of a state without computing it.
 
-  Args:
-    params: the result of `models.abstract_params`.
-    tx: the optimizer of the parameters that are not frozen.
-    mesh: the mesh of devices.
-    freeze: patterns of `freeze.split`.
-    has_ema: whether there is a moving average of the parameters.
+  `params` are those of `models.abstract_params`, `freeze` has the patterns of
+  `freeze.split`.
   """
   trained, _ = freeze_lib.split(params, freeze)
   like = state_lib.TrainState(
@@ -148,9 +144,9 @@ def place(
 ) -> state_lib.TrainState:
   """Returns the shapes and dtypes of a state with shardings.
 
-  An array of the optimizer is sharded like the parameter whose path its own ends
-  with, if their shapes are equal. All others, such as the factored moments of
-  Adafactor, are small and replicated.
+  An array of the optimizer whose path ends with that of a parameter of the same
+  shape is sharded like it. All others, such as the factored moments of Adafactor,
+  are small and replicated.
   """
   params = sharding.place(mesh, state.params)
   by_path = dict(jax.tree_util.tree_leaves_with_path(params))
@@ -169,11 +165,9 @@ def place(
 def optimizer(
   config: ml_collections.ConfigDict, params: dict[str, Any]
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
-  """Returns the optimizer of a stage and its learning rate by step.
+  """Returns the optimizer of a stage and its schedule.
 
-  Args:
-    config: settings of the stage.
-    params: shapes of all parameters, including the frozen ones.
+  `params` has the shapes of all parameters, including the frozen ones.
   """
   schedule = optimizers.create_learning_rate_schedule(
     config.total_steps,
@@ -207,7 +201,7 @@ def at(stages: Sequence[Stage], step: int) -> Stage:
 
 
 def jit_step(stage: Stage, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
-  """Returns the step of a stage, jitted; it donates the old state."""
+  """Returns the jitted step of a stage; it donates the old state."""
   shardings = jax.tree.map(lambda x: x.sharding, stage.like)
   return jax.jit(
     sharding.in_mesh(mesh, stage.step),

@@ -41,7 +41,7 @@ def check(
   workdir: workdir_lib.Workdir,
   mesh: jax.sharding.Mesh,
 ) -> None:
-  """Refuses what would fail late: a trace in a bucket, uneven batches, no images.
+  """Checks early for traces in a bucket, uneven batches and missing images.
 
   Raises:
     errors.UserError: with the setting and the reason.
@@ -62,12 +62,9 @@ def check_steps(
   saved: int | None,
   workdir: workdir_lib.Workdir,
 ) -> None:
-  """Refuses a run that would end before its newest checkpoint or its trace.
+  """Refuses runs that would end before their newest checkpoint or their trace.
 
-  Args:
-    config: settings, durations in steps.
-    saved: step of the newest checkpoint; None at the start.
-    workdir: the workdir of the run.
+  `saved` is the step of the newest checkpoint, None at the start.
 
   Raises:
     errors.UserError: with both numbers.
@@ -78,7 +75,7 @@ def check_steps(
       epochs = f' (config.total_epochs={config.total_epochs:g})'
     raise errors.UserError(
       f'{workdir} has a checkpoint of step {saved}, but config.total_steps is'
-      f' {config.total_steps}{epochs}: a run cannot go back. Give it {saved}'
+      f' {config.total_steps}{epochs}: a run cannot go back. Set {saved}'
       f' steps or more, or another workdir.'
     )
   if config.profile_steps and config.profile_steps[0] > config.total_steps:
@@ -92,10 +89,10 @@ def _warn_of_low_peaks(
   stages: Sequence[ml_collections.ConfigDict],
   schedules: Sequence[optax.Schedule],
 ) -> None:
-  """Warns of stages whose learning rate never reaches `base_lr`.
+  """Warns about stages whose learning rate never reaches `base_lr`.
 
-  They are not refused: a run of few steps with the warm-up of a long one is the
-  usual way to try something out.
+  It does not refuse them: people try out settings in a few steps with the warm-up
+  of a long run.
   """
   pairs = zip(stages, schedules, strict=True)
   for number, (one, schedule) in enumerate(pairs, start=1):
@@ -115,7 +112,7 @@ def _warn_of_low_peaks(
 
 
 def plain(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns settings in the types that JSON has."""
+  """Returns settings as JSON types."""
   return json.loads(config.to_json_best_effort())
 
 
@@ -135,7 +132,7 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def naming_changes(
   workdir: workdir_lib.Workdir, config: Mapping[str, Any]
 ) -> Iterator[None]:
-  """Adds to an error the settings that changed since the run began."""
+  """Adds the settings that changed since the run began to an error."""
   try:
     yield
   except errors.UserError as e:
@@ -156,13 +153,8 @@ def check_data(
 ) -> Fingerprints:
   """Compares the data of a resumed run with the data it began with.
 
-  Args:
-    workdir: the workdir of the run.
-    splits: the data set.
-    resumed: whether there is anything to compare with.
-
   Returns:
-    The fingerprints to remember, on process 0.
+    The fingerprints for `remember_data`, on process 0.
 
   Raises:
     errors.UserError: if the data has changed.
@@ -193,18 +185,18 @@ def remember_data(workdir: workdir_lib.Workdir, now: Fingerprints) -> None:
 
 
 def fingerprint(source: sources.Source) -> dict[str, int | str]:
-  """Returns the number of images, a hash, and the files that are not read.
+  """Returns the number of images, a hash, and a count of unread files.
 
-  The hash covers the class names, the first, the last and some images between.
-  In a folder, whose order depends on all names, a new file or name moves them.
-  The location of the data set does not matter.
+  The hash covers the class names and evenly spaced images. A new file or name in a
+  folder moves them, since their order depends on all names. The location of the
+  data set does not matter.
   """
   sha = hashlib.sha256(repr((len(source), list(source.class_names))).encode())
   places = np.linspace(0, len(source) - 1, min(_SAMPLES, len(source)))
   for place in np.unique(places.astype(int)).tolist():
     try:
       example = source[place]
-    except OSError as e:  # Training raises, or skips it.
+    except OSError as e:  # Training raises or skips it.
       logging.warning('%s', e)
       continue
     image = example['image']
@@ -248,7 +240,7 @@ def describe(
   _warn_of_low_peaks(run.stages, [stage.schedule for stage in task.stages])
   files.write_json(now, workdir.config)
   files.write_lines(task.data.class_names, workdir.labels)
-  if task.vocabulary:  # So that the workdir can be read as weights.
+  if task.vocabulary:  # Makes the workdir readable as weights.
     name = weights_lib.vocabulary_name(config.model)
     content = storage.local_path(task.vocabulary).read_bytes()
     storage.write_bytes(content, workdir.vocabulary(name))

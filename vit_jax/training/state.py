@@ -22,26 +22,26 @@ _policies = ocp.checkpoint_managers
 
 BEST_METRIC = scores.ACCURACY
 
-_TEMPORARY = '.orbax-checkpoint-tmp'  # Ends the name of incomplete ones.
+_TEMPORARY = '.orbax-checkpoint-tmp'  # Name ending of incomplete checkpoints.
 _WHOLE = 'commit_success.txt'
 _FULL = 'No space left on device'
 
 
 @struct.dataclass
 class TrainState:
-  """All that a step changes; a tree of arrays."""
+  """Everything that a step changes; a tree of arrays."""
 
   step: Any
   params: Any
   opt_state: Any
-  ema: Any = ()  # Moving average of the parameters, where there is one.
+  ema: Any = ()  # Moving average of the parameters; () for none.
 
 
 def _not_whole(directory: epath.Path) -> list[epath.Path]:
-  """Returns the checkpoints that are incomplete."""
+  """Returns the incomplete checkpoints."""
   if not storage.is_address(directory):
     return list(directory.glob(f'*{_TEMPORARY}'))
-  # A bucket cannot rename: there a file marks whole checkpoints.
+  # A bucket cannot rename; a file marks complete checkpoints.
   if not directory.exists():
     return []
   steps = [path for path in directory.iterdir() if path.name.isdigit()]
@@ -51,17 +51,17 @@ def _not_whole(directory: epath.Path) -> list[epath.Path]:
 def _differences(
   folder: epath.Path, like: TrainState, *, is_part: bool
 ) -> list[str]:
-  """Returns a row for each array with another shape, missing or not wanted.
+  """Returns a row for each array that is missing, unexpected or of another shape.
 
   Args:
     folder: the folder of the checkpoint.
-    like: the shapes wanted.
-    is_part: whether to ignore trees that are not wanted, as the optimizer's.
+    like: the expected shapes.
+    is_part: whether to ignore trees that `like` lacks, such as the optimizer's.
   """
   try:
     saved = ocp.PyTreeCheckpointHandler().metadata(folder)
   except (ValueError, TypeError, KeyError, OSError):
-    return []  # It is damaged: restoring it raises.
+    return []  # Restoring this damaged checkpoint raises.
   have, want = _shapes(getattr(saved, 'item_metadata', saved)), _shapes(like)
   if not have:
     return []
@@ -89,13 +89,13 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
 class Saver:
   """Saves in the background; keeps the newest checkpoints and the best one.
 
-  A checkpoint appears under its own name only when it is whole.
+  A checkpoint gets its final name only when it is complete.
   """
 
   def __init__(
     self, workdir: os.PathLike | str, keep: int = 2, *, read_only: bool = False
   ):
-    """Opens the checkpoints of a workdir; `read_only` while another run writes."""
+    """Opens the checkpoints of a workdir; `read_only` if another run may write."""
     metric = lambda metrics: metrics[BEST_METRIC]
     keep_best = _policies.BestN(
       get_metric_fn=metric,
@@ -104,16 +104,16 @@ class Saver:
     )
     directory = epath.Path(workdir_lib.at(workdir).checkpoints)
     if not storage.is_address(directory):
-      directory = directory.resolve()  # Orbax wants it absolute.
+      directory = directory.resolve()  # Orbax needs an absolute path.
     self._directory = directory
     if not read_only and jax.process_index() == 0:
-      # Left by a kill. Orbax would remove them in a thread that outlives errors.
+      # Orbax would remove what a kill left in a thread that outlives errors.
       for path in _not_whole(self._directory):
         path.rmtree()
     self._manager = ocp.CheckpointManager(
       self._directory,
       options=ocp.CheckpointManagerOptions(
-        best_fn=metric,  # Without it orbax does not write the metrics.
+        best_fn=metric,  # Orbax writes metrics only if this is set.
         preservation_policy=_policies.AnyPreservationPolicy(
           [_policies.LatestN(keep), keep_best]
         ),
@@ -133,14 +133,14 @@ class Saver:
     return f'The newest whole checkpoint is of step {self.latest_step}.'
 
   def best(self) -> float:
-    """Returns the best accuracy among the checkpoints; -1 if none has one."""
+    """Returns the best accuracy of the checkpoints; -1 without one."""
     known = [self._manager.metrics(s) for s in self._manager.all_steps()]
     return max([m[BEST_METRIC] for m in known if m], default=-1.0)
 
   def save(
     self, state: TrainState, metrics: dict[str, float] | None = None
   ) -> None:
-    """Starts to save; returns as soon as the state may change again."""
+    """Starts saving; returns as soon as the state may change."""
     step = int(state.step)
     if step == self.latest_step:
       return
@@ -151,7 +151,7 @@ class Saver:
 
   @contextlib.contextmanager
   def _saving(self) -> Iterator[None]:
-    """Turns errors of writing this checkpoint or the last into one line."""
+    """Turns errors of writing this or the previous checkpoint into one line."""
     try:
       yield
     except (OSError, ValueError) as e:
@@ -166,10 +166,10 @@ class Saver:
     """Returns the newest checkpoint.
 
     Args:
-      like: shapes, dtypes and shardings wanted, as `jax.ShapeDtypeStruct`.
+      like: expected shapes, dtypes and shardings, as `jax.ShapeDtypeStruct`.
 
     Raises:
-      errors.UserError: if it was made with other settings, or is damaged.
+      errors.UserError: if it has other settings or is damaged.
     """
     self._check_shapes(like)
     with self._reading():
@@ -211,7 +211,7 @@ class Saver:
 
   @contextlib.contextmanager
   def _reading(self) -> Iterator[None]:
-    """Turns errors of a damaged checkpoint into one line."""
+    """Turns the errors of a damaged checkpoint into one line."""
     steps = sorted(self._manager.all_steps())
     try:
       yield
@@ -231,7 +231,7 @@ class Saver:
     self.close()
 
   def close(self) -> None:
-    """Waits until all is saved."""
+    """Waits until everything is saved."""
     with self._saving():
       self._manager.wait_until_finished()
       self._manager.close()

@@ -28,10 +28,10 @@ def make_loss_fn(
 
   Args:
     model: the module.
-    preprocess: `(key, images)` to float32 images in [-1, 1].
+    preprocess: maps `(key, images)` to float32 images in [-1, 1].
     loss: name in `losses.LOSSES`.
-    label_smoothing: share of the target that is spread over all classes.
-    mix: `(key, images, labels)` to mixed images and the shares of classes.
+    label_smoothing: share of the target spread over all classes.
+    mix: maps `(key, images, labels)` to mixed images and shares of classes.
   """
 
   def loss_fn(params, batch, key):
@@ -57,7 +57,7 @@ def accumulate_gradient(
     return grad_fn(params, batch, key)
 
   def split(x: Array) -> Array:
-    # Strided parts have rows of every device, so that no row moves.
+    # Strided parts have rows of every device, so no row moves.
     return x.reshape(-1, accum_steps, *x.shape[1:]).swapaxes(0, 1)
 
   def body(total, part):
@@ -85,12 +85,12 @@ def train_step(
   """One update; returns the new state and metrics of this step.
 
   Args:
-    state: its optimizer state leaves out the frozen parameters.
-    batch: the arrays that `loss_fn` takes.
+    state: its optimizer state has no frozen parameters.
+    batch: the arrays that `loss_fn` needs.
     key: the key of the run.
-    loss_fn: a function of `make_loss_fn`.
-    tx: an optimizer of `optimizers.create_optimizer`.
-    accum_steps: number of parts in which the gradient is computed.
+    loss_fn: result of `make_loss_fn`.
+    tx: result of `optimizers.create_optimizer`.
+    accum_steps: number of parts in which to compute the gradient.
     freeze: patterns of `freeze.split`.
     ema_decay: decay of the moving average, if the state has one.
   """
@@ -123,6 +123,6 @@ def train_step(
 def _moving_average(ema: Any, params: Any, decay: float, step: Array) -> Any:
   if not ema:
     return ema
-  # The first steps are forgotten sooner, as in TensorFlow and timm.
+  # Forgets the first steps sooner, like TensorFlow and timm.
   kept = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
   return jax.tree.map(lambda e, p: e + (1 - kept) * (p - e), ema, params)
