@@ -1,9 +1,9 @@
 """Chooses the learning rate on held-out images, then trains on all of them.
 
-Works with any run file. Trials hold out a part of the training images and choose the
-best rate on it (Sec. B.1.1 of the paper); the final runs evaluate the test images once
-for each seed. The same command continues an unfinished sweep; with other settings it
-refuses the workdir. A failed trial does not stop the others.
+Works with any run file. Trials hold out a part of the training images and choose
+the best rate on it (Sec. B.1.1 of the paper); the final runs evaluate the test
+images once for each seed. The same command continues an unfinished sweep; with other
+settings it refuses the workdir. A failed trial does not stop the others.
 """
 
 from collections.abc import Callable, Mapping
@@ -202,7 +202,7 @@ def _held_out(
 def _check_same(
   config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
 ) -> None:
-  """Raises `errors.UserError` if the workdir has a run with other settings or data."""
+  """Raises `errors.UserError` if a workdir has a run of other settings or data."""
   saved = files.read_json(workdir.config)
   if not saved:
     return

@@ -83,7 +83,9 @@ def test_run_continues_when_a_logger_fails(tmp_path, monkeypatch):
 def test_refuses_loggers_that_cannot_start(monkeypatch, tmp_path, image_folder):
   config = tiny(image_folder)
   config.loggers = ('tensorbord',)
-  with pytest.raises(errors.UserError, match="has 'tensorbord', must be of"):
+  with pytest.raises(
+    errors.UserError, match=r"is \('tensorbord',\), must be of"
+  ):
     train.train_and_evaluate(config, str(tmp_path))
   monkeypatch.setitem(sys.modules, 'wandb', None)
   with pytest.raises(errors.UserError, match=r"pip install 'vit_jax\[wandb\]'"):
