@@ -2,7 +2,7 @@
 
 python -m benchmarks.fuzz --seconds=60 --output=results/fuzz_cpu.json
 
-Good files are cut, their bits turned, parts of them repeated, zeroed or replaced by
+Good files are cut, their bits flipped, parts of them repeated, zeroed or replaced by
 extreme numbers. A reader may return something or raise `errors.UserError` (`ValueError`
 where it promises that); anything else is a finding, as is a crash or more memory than
 --gib. Each reader has a process of its own. A finding's input is kept in --keep.
@@ -54,7 +54,7 @@ def mutate(original: bytes, rng: random.Random) -> bytes:
     if not data:
       break
     i = rng.randrange(len(data))
-    # Headers, at the start or the end, are hit as often as all the rest.
+    # Headers, at the start or the end, are damaged as often as the rest.
     i = rng.choice((i, min(i, rng.randrange(200)), max(i, len(data) - 200)))
     n = rng.choice((1, 2, 4, 16, 256, 4096))
     match rng.randrange(7):
@@ -143,7 +143,7 @@ def _captions(name: str) -> Read:
       for i in range(min(len(source), 3)):
         try:
           source[i]
-        except OSError:  # There is no such image.
+        except OSError:  # The image does not exist.
           continue
 
   return read
@@ -157,7 +157,7 @@ def _vocabulary(kind: str) -> Read:
 
 
 def targets(root: pathlib.Path) -> dict[str, tuple[bytes, Read]]:
-  """Returns, by name, the bytes of a good file and what reads it."""
+  """Returns by name the bytes of a good file and its reader."""
   artifact, hf = root / 'artifact', _GOLDEN / 'hf_vit'
   weights = checkpoint.read(hf)
   from vit_jax.weights import artifact as artifact_lib
@@ -222,7 +222,7 @@ def targets(root: pathlib.Path) -> dict[str, tuple[bytes, Read]]:
 
 
 def _fuzz(name: str, seconds: float, seed: int, keep: str, queue) -> None:
-  """Runs in a process of its own."""
+  """Tries inputs on one reader, in a process of its own."""
   with tempfile.TemporaryDirectory() as folder:
     root = pathlib.Path(folder)
     data, read = targets(root)[name]
@@ -236,7 +236,7 @@ def _fuzz(name: str, seconds: float, seed: int, keep: str, queue) -> None:
     while time.time() < end:
       bad = mutate(data, rng)
       path.write_bytes(bad)
-      (pathlib.Path(keep) / 'last').write_bytes(bad)  # Should it crash.
+      (pathlib.Path(keep) / 'last').write_bytes(bad)  # In case it crashes.
       tried += 1
       try:
         read(path)
@@ -253,7 +253,7 @@ def _fuzz(name: str, seconds: float, seed: int, keep: str, queue) -> None:
 
 
 def fuzz(name: str, seconds: float, seed: int, keep: str) -> dict:
-  """Returns inputs tried and what was found of one reader."""
+  """Returns how many inputs one reader was given, and its findings."""
   context = multiprocessing.get_context('spawn')
   queue = context.Queue()
   process = context.Process(

@@ -1,6 +1,6 @@
 """Shared by the speed benchmarks: cases, alternation, tables, JSON.
 
-They need jax, flax, optax, ml-collections and absl alone; peers, what they need.
+They need only jax, flax, optax, ml-collections and absl; peers need their libraries.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,14 +50,14 @@ class Program:
 
 
 def start() -> None:
-  """Prepares memory and threads of the process; before anything else."""
-  # Or threads of PyTorch spin on after a step, which slows the next program.
+  """Prepares memory and threads of the process. Call it first."""
+  # Otherwise threads of PyTorch spin after a step and slow the next program.
   os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
-  huge_pages.use()  # As training does; inference is as fast without.
+  huge_pages.use()  # Training uses them too; inference is as fast without.
 
 
 def define_flags() -> None:
-  """The choice of cases; every list is combined with every other."""
+  """Defines the flags of the cases, which are all combinations of the lists."""
   flags.DEFINE_list('variant', ['ViT-B_16'], 'Released models.')
   flags.DEFINE_list('resolution', ['224'], 'Image sides, pixels.')
   flags.DEFINE_list('batch', ['8'], 'Images a step.')
@@ -75,7 +75,7 @@ def define_flags() -> None:
 
 
 def cases() -> list[Case]:
-  """Returns the cases that the flags say."""
+  """Returns the cases of the flags."""
   options = flags.FLAGS
   chosen = []
   for variant, resolution, batch, dtype in itertools.product(
@@ -98,7 +98,7 @@ def measure(make: Callable[[Case], Program], chosen: Sequence[Case]) -> None:
   for program in programs:
     program.run()
   times: list[list[float]] = [[] for _ in programs]
-  # So that a slow minute of the machine slows all of them.
+  # A slow minute of the machine then slows all of them.
   for _ in range(flags.FLAGS.steps):
     for program, seconds in zip(programs, times, strict=True):
       start = time.perf_counter()
@@ -115,7 +115,7 @@ def measure(make: Callable[[Case], Program], chosen: Sequence[Case]) -> None:
 def report(
   rows: Sequence[dict[str, Any]], machine: dict[str, Any], path: str | None
 ) -> None:
-  """Prints the table, and writes the JSON if there is a path for it."""
+  """Prints the table; writes the JSON if a path is given."""
   show(rows, machine)
   if path:
     with open(path, 'w', encoding='utf-8') as f:
@@ -140,14 +140,14 @@ def _row(
 
 
 def _peak_gib() -> float | None:
-  """Returns what the device has held at most, of all cases of this run."""
+  """Returns the peak memory of the device, over all cases of this run."""
   stats = jax.devices()[0].memory_stats() or {}
   peak = stats.get('peak_bytes_in_use')
   return peak / 2**30 if peak else None
 
 
 def peak_flops(dtype: str, size: int = 4096) -> float:
-  """Returns the FLOP/s of the device: published, or of a large product."""
+  """Returns the peak FLOP/s of the device: published, or of a large product."""
   if published := flops.peak_flops(jax.devices()[0]):
     return published
   x = jnp.ones((size, size), dtype)
@@ -162,7 +162,7 @@ def peak_flops(dtype: str, size: int = 4096) -> float:
 
 
 def describe_machine(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
-  """Returns the device, the processor and the versions of what is installed."""
+  """Returns the device, the processor and the versions of packages."""
   versions = {}
   for name in packages:
     try:
@@ -178,7 +178,7 @@ def describe_machine(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
 
 
 def show(rows: Sequence[dict[str, Any]], machine: dict[str, Any]) -> None:
-  """Prints rows as a Markdown table, under what they were measured on."""
+  """Prints rows as a Markdown table, below the machine that they describe."""
   print(json.dumps(machine))
   used = [
     name for name in rows[0] if any(row[name] is not None for row in rows)

@@ -2,7 +2,7 @@
 
 python -m benchmarks.inference --variant=ViT-B_16 --batch=1,8 --against=official
 
-Otherwise as `benchmarks.train_step`.
+Otherwise it equals `benchmarks.train_step`.
 """
 
 from absl import app

@@ -1,15 +1,15 @@
-"""Measures the loader alone: images/s, and bytes an image to the device.
+"""Measures the loader alone: images/s, and bytes per image to the device.
 
 python -m benchmarks.input_pipeline --folder=/path/to/imagenette --mode=train,eval
 
-adds tf.data by `--against=tfdata --tf_python=/path/to/other/venv/bin/python`.
+tf.data is added by `--against=tfdata --tf_python=/path/to/other/venv/bin/python`.
 
 A folder is `{split}/{class}/{image}`. Each library does the same work, on the same
 files: read, decode, in training crop and mirror at random, resize, batch.
-`tfdata` is the official code's pipeline, float32; `tfdata_uint8` sends 8 bits a
-value as we do in training. With --raw the images, of one small size, are in memory
-and travel as they are, which is what `cifar10` does; the step does the rest. Peers
-run in alternation, each waiting in a process of its own while another is measured.
+`tfdata` is the official code's pipeline, float32; `tfdata_uint8` sends 8 bits per
+value, like our training. With --raw the images, of one small size, are in memory and
+are sent as they are, like `cifar10`; the step does the rest. Peers run in alternation,
+each waiting in a process of its own while another is measured.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,17 +34,17 @@ from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data import transforms
 
-# Made before a turn, so that a batch from before the turn is not counted.
+# Batches before each turn, so that none from an earlier turn is counted.
 _UNTIMED = 6
 _PACKAGES = ('grain', 'numpy', 'opencv-python-headless', 'simplejpeg')
 
-# Runs for so many seconds and says how that went.
+# Runs for some seconds and returns its measurements.
 Turn = Callable[[float], dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-  """What each library does."""
+  """The work that each library does."""
 
   folder: str
   mode: str
@@ -57,7 +57,7 @@ class Work:
 
 
 def define_flags() -> None:
-  """What to read and how; every list is combined with every other."""
+  """Defines the flags of the work, which is all combinations of the lists."""
   flags.DEFINE_list('folder', None, 'Folders of images.', required=True)
   flags.DEFINE_string('split', 'train', 'Part of each that is read.')
   flags.DEFINE_list('mode', ['train'], 'Transforms: train, eval.')
@@ -111,7 +111,7 @@ def ours(work: Work, source: sources.Source) -> Turn:
 
 
 def in_memory(source: sources.Source) -> sources.ArraySource:
-  """Returns the images decoded, as `cifar10` has them.
+  """Returns the images decoded, in memory like `cifar10`.
 
   Raises:
     app.UsageError: if they are not of one small size.
@@ -128,14 +128,14 @@ def in_memory(source: sources.Source) -> sources.ArraySource:
     if pipeline.Decoded(array).is_raw:
       return array
   raise app.UsageError(
-    f'--raw: images travel raw that are of one small size; here are'
-    f' {len(shapes)} sizes, such as {min(shapes)}.'
+    f'--raw needs images of one small size; these have {len(shapes)} sizes, such as'
+    f' {min(shapes)}.'
   )
 
 
 @contextlib.contextmanager
 def tfdata(work: Work, *, normalize: bool) -> Iterator[Turn]:
-  """Gives turns of `benchmarks/tfdata.py`, in a process of its own."""
+  """Yields turns of `benchmarks/tfdata.py`, in a process of its own."""
   script = pathlib.Path(__file__).parent / 'tfdata.py'
   data = {
     'folder': work.folder,
@@ -205,11 +205,11 @@ def measure(work: Work) -> list[dict[str, Any]]:
       'images_s': float(np.median(speeds[name])),
       'slowest': speeds[name].min(),
       'fastest': speeds[name].max(),
-      # Of each turn to its neighbour, so that a slow minute cancels.
+      # Ratio of neighbouring turns, so that a slow minute cancels.
       'against_tfdata': float(np.median(speeds[name] / speeds['tfdata']))
       if 'tfdata' in speeds
       else None,
-      # Of both cores; other programs on the machine disturb it less.
+      # CPU time of all cores; other programs on the machine disturb it less.
       'cpu_us': statistics.median(turn['cpu_us'] for turn in said),
       'dtype': said[0]['dtype'],
       'bytes_per_image': said[0]['bytes_per_image'],

@@ -1,11 +1,11 @@
-"""Interrupts runs at random moments, and tells how they end.
+"""Interrupts runs at random moments and checks how they end.
 
 python -m benchmarks.interrupts --count=200 --output=results/interrupts_cpu.json
 
 A run on a folder, with 0, 1 or 2 workers, gets Ctrl-C as a terminal sends it, to all
 its processes: while it starts, compiles, trains, evaluates or saves. It has to end
-with exit code 130 and one line, without a trace, and leave no process; if it had made a
-step, it must have saved the last one, and the next run resumes from there.
+with exit code 130 and one line, without a trace, and leave no process; after a step,
+it must have saved the last one, and the next run resumes from there.
 """
 
 import collections
@@ -28,7 +28,7 @@ from absl import flags
 from benchmarks import kills
 
 _WORKERS = (0, 1, 2)
-_LIMIT = 300  # Seconds after which an end does not come any more.
+_LIMIT = 300  # Seconds after which a run counts as hanging.
 
 # Seconds after a line of the log, or after the start, at which Ctrl-C may come.
 _MOMENTS = {
@@ -82,7 +82,7 @@ def members(session: int) -> list[int]:
 
 
 def gone(session: int, seconds: float) -> bool:
-  """Waits until no process of a session is left; tells whether that came."""
+  """Waits until no process of a session is left; returns False on timeout."""
   end = time.monotonic() + seconds
   while members(session) and time.monotonic() < end:
     time.sleep(0.01)
@@ -154,7 +154,7 @@ def is_good(row: dict) -> bool:
 def main(argv: Sequence[str]) -> None:
   del argv
   options, rows = flags.FLAGS, []
-  # Shells start what is in the background such that it ignores Ctrl-C.
+  # Background jobs of shells ignore Ctrl-C.
   signal.signal(signal.SIGINT, signal.default_int_handler)
   with tempfile.TemporaryDirectory() as name, load(options.load):
     root = pathlib.Path(name)

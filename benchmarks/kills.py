@@ -1,11 +1,10 @@
-"""Kills a run again and again, at random moments, and compares how it ends.
+"""Kills a run repeatedly at random moments, and compares its final weights.
 
 python -m benchmarks.kills --kills=50 --output=results/kills_cpu.json
 
 A run on a folder with asynchronous checkpoints every two steps is killed by SIGKILL
-and started again, until it has been killed so often; then it may end. Its weights must
-be those of an unbroken run, bit for bit, and at each start no checkpoint may be taken
-for whole that is not.
+and started again, --kills times; then it may end. Its weights must be those of an
+unbroken run, bit for bit, and no start may restore an incomplete checkpoint.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ import cv2
 import numpy as np
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_STEPS = 100_000  # It never ends by itself while it is being killed.
+_STEPS = 100_000  # Too many to end before it is killed.
 
 
 def make_folder(root: pathlib.Path) -> None:
@@ -45,7 +44,7 @@ def make_folder(root: pathlib.Path) -> None:
 def start_run(
   folder: pathlib.Path, workdir: pathlib.Path, log, *settings: str, **options
 ):
-  """Starts a run of the tiny model, which says each step and writes to `log`.
+  """Starts a run of the tiny model, which logs each step to `log`.
 
   Args:
     folder: images.
@@ -73,7 +72,7 @@ def start_run(
 
 
 def start(folder: pathlib.Path, workdir: pathlib.Path, steps: int, log):
-  """Starts a run of so many steps."""
+  """Starts a run with a number of steps."""
   return start_run(
     folder,
     workdir,
@@ -95,14 +94,14 @@ def last_step(workdir: pathlib.Path) -> int:
 def kill_often(
   folder: pathlib.Path, workdir: pathlib.Path, kills: int
 ) -> list[dict]:
-  """Kills a run at random; returns what was found after each kill."""
+  """Kills a run at random; returns a row about the checkpoints of each kill."""
   rng, rows = random.Random(0), []
   log = workdir.with_suffix('.log')
   for number in range(kills):
     before = last_step(workdir)
     with open(log, 'w', encoding='utf-8') as f:
       process = start(folder, workdir, _STEPS, f)
-      # A fifth of the kills hit the start; the rest wait for training to go on.
+      # A fifth of the kills hit the start; the rest wait for another step.
       if number % 5:
         while last_step(workdir) <= before and process.poll() is None:
           time.sleep(0.005)
@@ -111,7 +110,7 @@ def kill_often(
       process.wait()
     text = log.read_text()
     if process.returncode != -signal.SIGKILL:
-      raise RuntimeError(f'It ended by itself:\n{text[-2000:]}')
+      raise RuntimeError(f'The run ended before it was killed:\n{text[-2000:]}')
     restored = re.findall(r'Restored step (\d+)', text)
     names = [p.name for p in (workdir / 'checkpoints').glob('*')]
     rows.append(
@@ -127,12 +126,12 @@ def kill_often(
 
 
 def check(rows: Sequence[dict]) -> None:
-  """Raises if a start did not go on from the newest whole checkpoint."""
+  """Raises if a start did not resume from the newest complete checkpoint."""
   for before, after in itertools.pairwise(rows):
     want = max(before['whole'], default=None)
     if after['restored'] not in (want, None):
       raise RuntimeError(
-        f'{after} went on from another step than {before} has.'
+        f'{after} resumed from another step than the newest of {before}.'
       )
 
 

@@ -31,7 +31,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 
 
 def mib() -> float:
-  """Returns the memory that this process has."""
+  """Returns the resident memory of this process in MiB."""
   pages = int(pathlib.Path('/proc/self/statm').read_text().split()[1])
   return pages * os.sysconf('SC_PAGE_SIZE') / 2**20
 
@@ -42,7 +42,7 @@ def _config(folder: pathlib.Path) -> ml_collections.ConfigDict:
 
 
 def of_training(root: pathlib.Path, steps: int, points: int) -> list:
-  """Returns [step, MiB] of a run that evaluates and saves as it goes."""
+  """Returns [step, MiB] of a run that evaluates and saves regularly."""
   config = _config(root / 'images')
   config.total_steps = steps
   config.progress_every = steps // points
@@ -59,7 +59,7 @@ def of_training(root: pathlib.Path, steps: int, points: int) -> list:
 
 
 def of_predictions(root: pathlib.Path, count: int, points: int) -> list:
-  """Returns [predictions, MiB], of files that are read again and again."""
+  """Returns [predictions, MiB] of files that are read repeatedly."""
   model = predictor.load(root / 'run' / 'artifact', batch_size=64)
   files = sorted(str(p) for p in (root / 'images').rglob('*.png'))
   names = (files * (count // len(files) + 1))[:count]
@@ -71,7 +71,7 @@ def of_predictions(root: pathlib.Path, count: int, points: int) -> list:
 
 
 def of_many_calls(root: pathlib.Path, count: int, points: int) -> list:
-  """Returns [calls, MiB] of one image a call."""
+  """Returns [calls, MiB] of calls with one image."""
   model = predictor.load(root / 'run' / 'artifact')
   image = np.zeros((24, 24, 3), np.uint8)
   rows = []

@@ -1,4 +1,4 @@
-"""The model as the official code computes it: Flax's own layers, float32.
+"""The model in the official code's operations: Flax's own layers, float32.
 
 For comparison only. Names of parameters are those of `vit_jax.models`.
 """

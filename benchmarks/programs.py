@@ -1,4 +1,4 @@
-"""The cases of the speed benchmarks, of this library and of its peers."""
+"""Programs of the speed benchmarks: this library and its peers."""
 
 import functools
 import time
@@ -71,7 +71,7 @@ def _jax_model(case: harness.Case) -> Any:
   config = model_configs.get_model_config(case.variant).to_dict()
   how = {'remat': case.remat, 'scan_layers': case.scan_layers}
   if 'transformer' in config:
-    # Without dropout, as PyTorch's peers are.
+    # Without dropout, like the PyTorch peers.
     config['transformer'] |= how | {
       'dropout_rate': 0.0,
       'attention': case.attention,

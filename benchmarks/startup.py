@@ -3,9 +3,9 @@
 python -m benchmarks.startup --variant=ViT-B_16,ViT-L_16,ViT-H_14 --batch=1
 
 Each case is a process of its own, run twice: with an empty cache of compiled
-programs, and with what the first left there. `compile_s` is the compilation of
-the step; `first_step_s` all from the start of Python to the end of one step, with
-random parameters and images, so that no data is needed.
+programs, and with the cache that the first run filled. `compile_s` is the time to compile
+the step, `first_step_s` the time from the start of Python to the end of one step.
+Parameters and images are random, so no data is needed.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
 
 
 def _run(case: harness.Case) -> None:
-  """Does one step in this process and prints what it took."""
+  """Does one step in this process and prints its times."""
   program = programs.train(case)
   program.run()
   seconds = time.time() - _STARTED.value
@@ -68,7 +68,7 @@ def _cold_and_warm(case: harness.Case) -> list[dict]:
 
 
 def _cache(folder: str) -> dict[str, str]:
-  """Returns the environment of `vit_jax.runtime.compilation_cache`, without its needs."""
+  """Returns the settings of `vit_jax.runtime.compilation_cache` as environment."""
   return {
     'JAX_COMPILATION_CACHE_DIR': folder,
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.05',

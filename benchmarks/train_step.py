@@ -4,8 +4,8 @@ python -m benchmarks.train_step --variant=ViT-B_16 --batch=8,16 --against=offici
 
 Prints a table and, with --json=FILE, writes the same numbers. Needs no data: the
 images are random, on the device. FLOPs are those of matrix products alone. Where
-the peak of the device is unknown a large product measures what it reaches, and
-MFU is a part of that. Peers (official, timm, transformers) run in alternation.
+the peak of the device is unknown, MFU is relative to the speed of a large matrix
+product. Peers (official, timm, transformers) run in alternation.
 """
 
 from absl import app

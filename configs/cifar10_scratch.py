@@ -1,15 +1,15 @@
-"""Trains a small ViT on CIFAR-10 from scratch, on a CPU if need be.
+"""Trains a small ViT on CIFAR-10 from scratch, also on a CPU.
 
 python -m vit_jax.main --config=configs/cifar10_scratch.py --workdir=/tmp/c10
 
-CIFAR-10 is downloaded; a folder {train,test}/<class>/<image> is as good:
+CIFAR-10 is downloaded. A folder {train,test}/<class>/<image> can replace it:
 --config=configs/cifar10_scratch.py:/path/to/cifar10. Measured: 79.3 % of the test
 images, see RESULTS.md.
 
-The settings suit two hours of two CPU cores: a narrow model, for more epochs, and
-images that are only shifted and mirrored, because an epoch of them taught more than
-one with stronger augmentation. From epoch 32 on the loss of the test images grows, so
-with a GPU train longer, with stronger augmentation, such as
+The settings suit two hours of two CPU cores: a narrow model trains for more epochs, and
+images are only shifted and mirrored, because stronger augmentation reached less in the
+same number of epochs. From epoch 32 on the test loss grows, so with a GPU train longer,
+with stronger augmentation, such as
 --config.total_epochs=300 --config.pp.augmentation=medium1 --config.pp.cutmix=1
 """
 

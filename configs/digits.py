@@ -21,7 +21,7 @@ def get_config() -> ml_collections.ConfigDict:
   )
   config.pp.crop = 8
   config.pp.crop_area = (0.7, 1.0)
-  config.pp.flip = False  # Mirrored digits are no digits.
+  config.pp.flip = False  # Mirrored digits are not digits.
 
   config.batch = 128
   config.accum_steps = 1

@@ -2,10 +2,9 @@
 
 python -m vit_jax.main --config=configs/finetune_mini.py --workdir=/tmp/digits
 
-Trains on the digits of scikit-learn, or on another data set, where one label in ten
-is enough:
---config=configs/finetune_mini.py:cifar10 --config.pp.train='train[:10%]'. With
---config.pretrained='' it starts from random weights instead.
+Trains on the digits of scikit-learn, or on another data set; a tenth of its labels is
+enough: --config=configs/finetune_mini.py:cifar10 --config.pp.train='train[:10%]'.
+--config.pretrained='' starts from random weights instead.
 """
 
 import ml_collections
@@ -23,7 +22,7 @@ def get_config(dataset: str = 'digits') -> ml_collections.ConfigDict:
   config.pp.crop_area = (0.5, 1.0)
   if dataset == 'digits':
     config.pp.crop_area = (0.8, 1.0)
-    config.pp.flip = False  # Mirrored digits are no digits.
+    config.pp.flip = False  # Mirrored digits are not digits.
     config.adapt_channels = 'sum'  # They are grey.
 
   config.dtype = 'bfloat16'

@@ -3,14 +3,13 @@
 python -m vit_jax.main --config=configs/folder.py:b16,/path/to/data \
   --workdir=/tmp/folder
 
-Instead of b16: any name that `vit-jax models` prints, or the path
-of weights of transformers, timm or another run, which tell what they are of.
-Released ViTs start at 384 px, as in the paper; --config.pp.crop=224 is quicker.
-Other weights start at the size that they were trained at.
+Instead of b16: any name that `vit-jax models` prints, or the path of weights of
+transformers, timm or another run, which decide the model. Released ViTs use images of
+384 px, like the paper; --config.pp.crop=224 is faster. Other weights use the size that
+they were trained at.
 
-The folder looks like {train,test}/<class>/<image>. A folder that has no test
-images gives some of its own: --config.pp.train='train[:90%]' and
---config.pp.test='train[90%:]'.
+The folder looks like {train,test}/<class>/<image>. Without test images, hold out
+training images: --config.pp.train='train[:90%]' --config.pp.test='train[90%:]'.
 """
 
 import ml_collections
@@ -28,7 +27,7 @@ def get_config(model_folder: str) -> ml_collections.ConfigDict:
   config = common.with_model(config, model)
   entry = registry.entries().get(config.pretrained)
   if entry is not None:
-    # A Mixer takes no other size, ViT-Mini_4 is made for small images.
+    # A Mixer accepts no other size; ViT-Mini_4 is made for small images.
     keeps_size = entry.model.startswith(('Mixer', 'ViT-Mini'))
     config.pp.crop = entry.resolution if keeps_size else 384
   config.total_steps = 500

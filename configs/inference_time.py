@@ -1,4 +1,4 @@
-"""Measures how many images a second a released model classifies.
+"""Measures how many images per second a released model classifies.
 
 python -m vit_jax.main --config=configs/inference_time.py --workdir=/tmp/speed \
   --config.model_name=ViT-B_16 --config.batch=64 --config.num_classes=1000 \

@@ -7,10 +7,11 @@ The folder has {train,test}/captions.tsv with an image, a TAB and its caption on
 line. The image tower is a released ViT; --config.pretrained=LiT-L16Ti starts from both
 towers of a released LiT.
 
-As in arXiv:2111.07991: a locked image tower, a learning rate of 0.001 with cosine
-decay, clipping at norm 1, weight decay 1e-4 a step (0.1 here, where it is multiplied
-by the learning rate). What differs, to suit a folder: batches of 512 instead of
-16,384, 10,000 steps, Adam instead of Adafactor, random crops of half the image on.
+The image tower is locked, the learning rate is 0.001 with cosine decay, gradients are
+clipped at norm 1, and weight decay is 1e-4 per step (0.1 here, where it is multiplied
+by the learning rate), like arXiv:2111.07991. Differences, to suit a folder: batches of
+512 instead of 16,384, 10,000 steps, Adam instead of Adafactor, random crops of at least
+half of the image.
 """
 
 import ml_collections
@@ -31,8 +32,8 @@ def get_config(model_folder: str) -> ml_collections.ConfigDict:
   config.model = models.get_model_config(model)
   config.pretrained = config.model.image.model_name
   config.pp.crop = config.model.pp.size
-  config.pp.crop_area = (0.5, 1.0)  # Captions tell of the whole image.
-  config.pp.flip = False  # They may say left and right.
+  config.pp.crop_area = (0.5, 1.0)  # Captions describe the whole image.
+  config.pp.flip = False  # Captions may mention left and right.
 
   config.accum_steps = 1
   config.optimizer = 'adamw'

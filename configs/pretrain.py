@@ -1,4 +1,4 @@
-"""Pre-trains a ViT or hybrid as the paper does.
+"""Pre-trains a ViT or hybrid with the settings of the paper.
 
 python -m vit_jax.main --config=configs/pretrain.py:b16,imagenet2012 \
   --workdir=gs://BUCKET/b16
@@ -10,12 +10,12 @@ ImageNet-21k: 90 epochs (the table also has 30 for L), 0.001 with linear decay, 
 decay 0.03, no clipping. Both: Adam, batches of 4,096, a warm-up of 10,000 steps,
 dropout 0.1, 224 px, and a head with a hidden layer as wide as the model (Sec. 3.2).
 
-What differs: weight decay acts on kernels alone, linear decay ends at 1e-5, Adam's
-first moment is bfloat16, and of ImageNet the last 1 % is left out of training.
+Differences: weight decay acts on kernels alone, linear decay ends at 1e-5, Adam's first
+moment is bfloat16, and training leaves out the last 1 % of ImageNet.
 
---config.loss=sigmoid --config.head_bias_init=-9.99 trains for many labels at once:
-the bias is -log(21,843), so that no class is likely at first.
-Untried at full length here: it takes an accelerator for days.
+--config.loss=sigmoid --config.head_bias_init=-9.99 trains with several labels per
+image: the bias is -log(21,843), so that no class is likely at first.
+Not run at full length: it takes days on an accelerator.
 """
 
 import ml_collections

@@ -4,7 +4,7 @@ python -m vit_jax.main --config=configs/pretrain_mini.py:/path/to/tiny_imagenet 
   --workdir=/tmp/mini
 
 The folder looks like {train,val}/<class>/<image>; larger images are resized.
-What it gives is checkpoints/ViT-Mini_4.npz: see checkpoints/README.md.
+The result is checkpoints/ViT-Mini_4.npz: see checkpoints/README.md.
 """
 
 import ml_collections

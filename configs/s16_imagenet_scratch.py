@@ -3,13 +3,14 @@
 python -m vit_jax.main --config=configs/s16_imagenet_scratch.py \
   --workdir=gs://BUCKET/s16
 
-"Better plain ViT baselines for ImageNet-1k", and big_vision's vit_s16_i1k.py: Adam,
-batches of 1,024, a learning rate of 0.001, weight decay 1e-4 a step (0.1 here, where
-it is multiplied by the learning rate), mean pooling, a head with a hidden layer, fixed
-sine-cosine positions, RandAugment (2, 10), mixup 0.2, neither dropout nor label
-smoothing. 76.5 % after 90 epochs (its Table 1); --config.total_epochs=300 for more. A
-folder can replace TFDS: configs/s16_imagenet_scratch.py:/path/to/imagenet
-Untried at full length here: it takes an accelerator for hours.
+Settings of "Better plain ViT baselines for ImageNet-1k" and big_vision's
+vit_s16_i1k.py: Adam, batches of 1,024, a learning rate of 0.001, weight decay 1e-4 per
+step (0.1 here, where it is multiplied by the learning rate), mean pooling, a head with
+a hidden layer, fixed sine-cosine positions, RandAugment (2, 10), mixup 0.2, neither
+dropout nor label smoothing. 76.5 % after 90 epochs (its Table 1);
+--config.total_epochs=300 for more. A folder can replace TFDS:
+configs/s16_imagenet_scratch.py:/path/to/imagenet
+Not run at full length: it takes hours on an accelerator.
 """
 
 import ml_collections

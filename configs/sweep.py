@@ -1,4 +1,4 @@
-"""Fine-tunes a released ViT as the paper does, learning rate and all.
+"""Fine-tunes a released ViT like the paper, with a sweep of the learning rate.
 
 vit-jax sweep --config=configs/sweep.py:b16,oxford_iiit_pet \
   --workdir=/tmp/sweep
@@ -6,9 +6,9 @@ vit-jax sweep --config=configs/sweep.py:b16,oxford_iiit_pet \
 Settings are those of arXiv:2010.11929, Sec. B.1.1 and Table 4: SGD with momentum 0.9,
 batches of 512, gradients clipped at norm 1, cosine decay, no weight decay, 384 px. The
 learning rate is chosen on held-out training images: 2 % of CIFAR, 1 % of ImageNet,
-10 % of others. The paper's results are in its Table 5. A folder of images instead of
-the name gets the settings of Pets. The warm-up, which the paper does not give, is that
-of the official configs: 100 of 500 steps, 500 of more.
+10 % of other data sets. The paper's results are in its Table 5. A folder of images gets
+the settings of Pets. The paper gives no warm-up; the official configs use 100 of 500
+steps, and 500 of longer runs.
 """
 
 import ml_collections
@@ -17,7 +17,7 @@ from vit_jax.configs import common
 from vit_jax.configs import run_files
 
 _RATES = (0.001, 0.003, 0.01, 0.03)
-_SWEEPS = {  # Rates and the part of the training images that is left out.
+_SWEEPS = {  # Rates, and where the held-out training images begin.
   'cifar10': (_RATES, '98%'),
   'cifar100': (_RATES, '98%'),
   'imagenet2012': ((0.003, 0.01, 0.03, 0.06), '99%'),

@@ -1,4 +1,4 @@
-"""Fine-tunes ViT-B/16 on CIFAR-10 with the learning rate that suits it best.
+"""Fine-tunes ViT-B/16 on CIFAR-10 with the best of four learning rates.
 
 vit-jax sweep --config=configs/sweep_cifar10.py --workdir=/tmp/sweep
 

@@ -8,12 +8,12 @@ for 150 epochs on random 224 px windows of images resized to 256:
 
   b16      ViT-B/16
   wide     patch 16, 8 blocks, width 512, weight decay 0.03, dropout 0.1
-  decay    the same with weight decay 0.001
+  decay    wide with weight decay 0.001
   narrow   patch 8, 6 blocks, width 384, no weight decay, dropout 0.05
   ours     patch 8 on 64 px, 9 blocks, width 384, with stronger augmentation
 
-Published: less than 6 % for wide, 25 % for decay, 38 % for narrow, on the validation
-images. Untried at full length here: RESULTS.md has what was run.
+Published, on the validation images: less than 6 % for wide, 25 % for decay, 38 % for
+narrow. Not run at full length: RESULTS.md has shorter runs.
 """
 
 import ml_collections

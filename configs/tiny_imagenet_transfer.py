@@ -4,7 +4,7 @@ python -m vit_jax.main --workdir=/tmp/transfer \
   --config=configs/tiny_imagenet_transfer.py:/path/to/tiny_imagenet
 
 The head alone for 5 epochs, then everything for 20, at 224 px. Published: 89.87 % of
-the test images. Untried here: the released weights could not be had.
+the test images. Not run here, without the released weights.
 """
 
 import ml_collections

@@ -108,12 +108,16 @@ def test_find_vocabulary_of_released_model(tmp_path):
   [
     ('accum_steps', 2, 'config.accum_steps is 2, must be 1'),
     ('pretrained', '', "config.pretrained is '', must name the weights"),
-    ('trainer', 'train', "'train', the model tiny. LiT models, and they alone"),
+    (
+      'trainer',
+      'train',
+      "'train', the model tiny. LiT models need 'contrastive', other",
+    ),
     ('model.out_dim', (None, 12), r'images have width 16, those of texts 12'),
     ('model.image.classifier', 'unpooled', 'config.model.image.classifier is'),
     ('model.pp.max_len', 1, 'config.model.pp.max_len is 1, must be at least 2'),
     ('remat', 'full', "config.remat is 'full', but has no effect"),
-    ('pp.cutmix', 1.0, 'config.pp mixes images .* texts of mixed images'),
+    ('pp.cutmix', 1.0, 'config.pp mixes images .* mixed images have no texts'),
     ('pp.mixup', 0.2, 'config.pp mixes images'),
     ('pp.resize_test', 32, 'resize_test is 32, but has no effect in LiT'),
     ('temperature_init', 0.0, 'config.temperature_init is 0.0, must be from'),

@@ -1,4 +1,4 @@
-"""One file a `vit-jax` command: flags in, one library call, print.
+"""One file per `vit-jax` command: flags in, one library call, print.
 
 Shared by the commands:
   dispatch         finds the command; completion for shells

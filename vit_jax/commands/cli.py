@@ -50,7 +50,7 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
   exits.on_interrupt()
   compilation_cache.enable()
   sys.excepthook = sys.unraisablehook = _report
-  # Python's tracker frees shared memory of killed workers, and would warn of it.
+  # Python's tracker frees shared memory of killed workers, with a needless warning.
   sys.warnoptions.append('ignore::UserWarning:multiprocessing.resource_tracker')
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().python_handler.addFilter(_is_ours)
@@ -209,7 +209,7 @@ _PARSING = 'Error whilst parsing config file'  # And a trace, by ml_collections.
 
 
 def _of_run_file(error: BaseException) -> BaseException:
-  """Returns what a run file raised, from which libraries made `error`."""
+  """Returns the error of a run file, which libraries wrapped in `error`."""
   while _PARSING in str(error) and error.__context__:
     error = error.__context__
   return error
@@ -228,8 +228,8 @@ def _refusal(error: BaseException) -> str:
   reason = str(error.args[0] if error.args else error).strip()
   if reason.startswith('get_config()'):
     return (
-      f'--config: {reason}. It stands after a colon, --config=FILE.py:ARGUMENT;'
-      f' the first lines of the file say what it is.'
+      f'--config: {reason}. Write it after a colon, --config=FILE.py:ARGUMENT;'
+      f' the first lines of the file describe it.'
     )
   # A run file's line helps, not that of a function of ours that it calls.
   frames = [

@@ -128,7 +128,7 @@ def _defined(command: str) -> list[str]:
 
 
 def usage() -> str:
-  """Returns what `vit-jax --help` prints."""
+  """Returns the text of `vit-jax --help`."""
   width = max(map(len, COMMANDS))
   rows = [f'  {name:{width}}  {summary(name)}' for name in COMMANDS]
   return '\n'.join(

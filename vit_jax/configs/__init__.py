@@ -1,9 +1,9 @@
-"""Settings: what may be said, with defaults, choices and checks.
+"""Settings: defaults, possible values and checks.
 
 common                every setting and its default
 images                the settings of images, `config.pp`
 models                sizes of the released models
-spec                  what a model is, told from its config
+spec                  properties of a model, from its config
 registry              released weights: names, addresses, scores (`registry.toml`)
 run_files             run files by path or name
 rules                 how a setting is declared: its default and its values
@@ -14,5 +14,5 @@ arguments             settings to the arguments of a model class
 vit                   official run file: any released ViT on any data set
 augreg                official run file: AugReg
 mixer_base16_cifar10  official run file: Mixer-B/16
-inference_time        official run file: images a second
+inference_time        official run file: images per second
 """

@@ -5,10 +5,10 @@ python -m vit_jax.main --config=configs/augreg.py:R_Ti_16 --workdir=/tmp/augreg 
   --config.base_lr=0.01
 
 A model's name selects the weights with the best accuracy in pre-training on
-ImageNet-21k, by the release's index.csv; a whole file name without `.npz`
+ImageNet-21k, according to the release's index.csv; a whole file name without `.npz`
 (R_Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0) selects that file.
 Settings are those of the official augreg.py: 500 steps, no dropout, and random 384
-px crops of images resized to 448 px, as the official code says but does not do.
+px crops of images resized to 448 px, which the official code sets but never reads.
 """
 
 import ml_collections

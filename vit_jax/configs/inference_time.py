@@ -1,4 +1,4 @@
-"""Measures how many images a second a released model classifies.
+"""Measures how many images per second a released model classifies.
 
 python -m vit_jax.main --config=configs/inference_time.py --workdir=/tmp/speed \
   --config.model_name=ViT-B_16 --config.batch=64 --config.num_classes=1000 \
@@ -18,11 +18,11 @@ def get_config() -> ml_collections.ConfigDict:
   config.trainer = 'inference_time'
   # Key of MODEL_CONFIGS, or its short name.
   config.model_name = 'ViT-B_32'
-  # Where `<model_name>.npz` lies; None measures random weights, as fast.
+  # Folder of `<model_name>.npz`. None: random weights, which are as fast.
   config.pretrained_dir = placeholder(str)
-  # Where the metrics go, in the workdir.
+  # Folder of the metrics, in the workdir.
   config.log_dir = '.'
-  # Steps measured, and steps before them.
+  # Measured steps, and steps before them.
   config.steps = 30
   config.initial_steps = 10
   # Required: images per step over all devices, size of the head, side of the

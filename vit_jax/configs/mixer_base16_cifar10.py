@@ -17,5 +17,5 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the config."""
   config = common.with_dataset(common.get_config(), 'cifar10')
   config = common.with_model(config, 'mixer_b16')
-  config.pp.crop = 224  # The only size whose grid its weights allow.
+  config.pp.crop = 224  # The weights fix the number of patches.
   return config

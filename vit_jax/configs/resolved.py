@@ -80,7 +80,7 @@ def with_defaults(
       `model` of the weights; None or missing if they do not decide.
 
   Raises:
-    errors.UserError: if neither config nor weights name the model or the size of
+    errors.UserError: if neither config nor weights decide the model or the size of
       its images.
   """
   config = complete(config)

@@ -22,7 +22,7 @@ class Setting:
     accepts: whether a value other than None is possible.
     allowed: the possible values, as they follow 'must be'.
     choices: the possible values, where they are few.
-    kind: type of the values if None is possible too: something else decides.
+    kind: type of the values if None is possible too, for an open setting.
   """
 
   default: Any
@@ -47,7 +47,7 @@ class Setting:
 
 
 def one_of(*choices: Any, kind: type | None = None) -> Setting:
-  """A value of a few; the default is the first one, or None with a `kind`."""
+  """One of a few values; the default is the first one, or None with a `kind`."""
   allowed = f'one of {choices}'
   default = None if kind else choices[0]
   return Setting(default, lambda x: x in choices, allowed, choices, kind)

@@ -60,7 +60,7 @@ def model_and_data(
 
 
 def hint(name: str) -> str:
-  """Returns a sentence with the run files of the package, for unknown names."""
+  """Returns a hint for an unknown name: a similar run file, and all of them."""
   near = difflib.get_close_matches(pathlib.PurePath(name).stem, names(), 1)
   meant = f' Did you mean {near[0]}?' if near else ''
   return f'{meant} The package has {", ".join(names())}.'

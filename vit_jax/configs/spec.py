@@ -1,4 +1,4 @@
-"""What a model is: the one place that tells it from the fields of a config."""
+"""Properties of a model, derived from its config here and nowhere else."""
 
 import dataclasses
 from typing import Any
@@ -14,9 +14,9 @@ FIRST_KERNELS = ('conv_root/kernel', 'embedding/kernel', 'stem/kernel')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-  """What a model is; of a model with two towers, what its image tower is.
+  """Properties of a model; if it has two towers, of its image tower.
 
-  Parameters are named as in the tree of the image tower.
+  Names of parameters are those in the tree of the image tower.
 
   Attributes:
     family: 'vit', 'mixer' or 'lit'; `models.from_config` knows their classes.
@@ -32,9 +32,9 @@ class ModelSpec:
     last_norm: name of the LayerNorm after the blocks, before the pooling; ''
       if it comes after the pooling or there is none.
     num_prefix_tokens: tokens before those of the patches, class token first.
-    position_embeddings: parameter with one embedding a token; '' without one.
-    token_mixing: parameter with one row a patch, which fixes their number; ''
-      if any number of patches will do.
+    position_embeddings: parameter with one embedding per token; '' without one.
+    token_mixing: parameter with one row per patch, which fixes their number; ''
+      if any number of patches is possible.
     pads: whether images are padded to whole patches, instead of cut.
     pooling: from tokens to features, 'gap' or another `classifier` of a ViT.
     representation_size: width of the layer before the head; 0 without one.
@@ -87,26 +87,26 @@ class ModelSpec:
 
 
 def of(model: ModelConfig) -> ModelSpec:
-  """Returns what a model is, from its config as in `configs.models`."""
+  """Returns the properties of a model with a config as in `configs.models`."""
   return _MAKERS[family(model)](model)
 
 
 def of_module(module: Any) -> ModelSpec:
-  """Returns what a Flax module is, whose fields are those of a config."""
+  """Returns the properties of a Flax module with the fields of a config."""
   return of(
     {f.name: getattr(module, f.name) for f in dataclasses.fields(module)}
   )
 
 
 def family(model: ModelConfig) -> str:
-  """Returns the family of a model, told by a field that only it has."""
+  """Returns the family of a model: each has a field that the others lack."""
   if 'text_model' in model:
     return 'lit'
   return 'mixer' if 'tokens_mlp_dim' in model else 'vit'
 
 
 def has_texts(model: ModelConfig | None) -> bool:
-  """Whether a model has a text tower; None, not known yet, has none."""
+  """Whether a model has a text tower; False for None, a model not known yet."""
   return 'text_model' in (model or {})
 
 

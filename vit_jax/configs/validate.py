@@ -128,8 +128,8 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
     (trainer == 'contrastive') != what.has_texts
   ):
     raise errors.UserError(
-      f'config.trainer is {trainer!r}, the model {model.model_name}. LiT models,'
-      f" and they alone, are trained by 'contrastive': see configs/lit_folder.py."
+      f'config.trainer is {trainer!r}, the model {model.model_name}. LiT models'
+      f" need 'contrastive', other models cannot use it: see configs/lit_folder.py."
     )
   name, tower = 'config.model', spec.image_tower(model)
   if what.has_texts:
@@ -223,7 +223,7 @@ def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
   if model.classifier not in pooled:
     raise errors.UserError(
       f'{prefix}.classifier is {model.classifier!r}, must be one of'
-      f' {pooled}: training and evaluation need one output an image.'
+      f' {pooled}: training and evaluation need one output per image.'
     )
   if model.transformer is None:
     return

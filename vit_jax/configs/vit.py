@@ -2,10 +2,10 @@
 
 python -m vit_jax.main --config=configs/vit.py:b16,cifar10 --workdir=/tmp/b16
 
-Steps, batches, clipping and decay are those of arXiv:2010.11929, Table 4. As in the
-official code, and unlike the paper, CIFAR and ImageNet are trained on without the
-part that the paper chooses settings on (Sec. B.1.1), and at one learning rate;
-configs/sweep.py does what the paper does.
+Steps, batches, clipping and decay are those of arXiv:2010.11929, Table 4. The official
+code and this file leave out the images of CIFAR and ImageNet that the paper tunes the
+learning rate on (Sec. B.1.1), and use one learning rate; configs/sweep.py follows the
+paper.
 """
 
 import ml_collections
@@ -13,7 +13,7 @@ import ml_collections
 from vit_jax.configs import common
 from vit_jax.configs import run_files
 
-_BASE_LR = {  # The best of the official sweeps, where they are known.
+_BASE_LR = {  # Best rates of the official sweeps, where published.
   ('b16', 'cifar10'): 0.01,
 }
 
