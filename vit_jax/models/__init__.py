@@ -103,9 +103,11 @@ def init_params(
   purpose: compiling all initialisers in one program takes longer than running them
   one by one.
   """
-  inputs = example_inputs(model, image_shape)
+  inputs = jax.eval_shape(lambda: example_inputs(model, image_shape))
   plain = _unrolled(model)
-  params = plain.init(jax.random.key(seed), **inputs, train=False)['params']
+  key = jax.random.key(seed)
+  # Lazily: only the initialisers are computed, not the forward pass.
+  params = plain.lazy_init(key, **inputs, train=False)['params']
   return params if plain is model else blocks.stack(params)
 
 
