@@ -2,8 +2,8 @@
 
 import shutil
 
-from conftest import GOLDEN
-from conftest import golden_json
+from golden_files import GOLDEN
+from golden_files import golden_json
 import jax
 import numpy as np
 import safetensors.numpy

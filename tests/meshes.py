@@ -17,7 +17,7 @@ MESHES = {
 
 
 def tiny(folder):
-  """Returns the config of tests/run_files/tiny.py, without importing conftest."""
+  """Returns the config of tests/run_files/tiny.py, without `runs`, which needs more."""
   path = pathlib.Path(__file__).with_name('run_files') / 'tiny.py'
   spec = importlib.util.spec_from_file_location('tiny', path)
   module = importlib.util.module_from_spec(spec)

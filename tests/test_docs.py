@@ -2,7 +2,7 @@
 
 import re
 
-from conftest import REPOSITORY
+from golden_files import REPOSITORY
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -27,6 +27,18 @@ def test_links_lead_to_files_and_headings(page):
     assert path.exists(), target
     if anchor and path.suffix == '.md':
       assert anchor in anchors(path), f'{target}#{anchor}'
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda path: path.stem)
+def test_files_and_functions_that_are_named_exist(page):
+  pattern = r'`([\w./]+\.(?:py|toml))(?:::(\w+))?`'
+  for name, function in re.findall(pattern, page.read_text()):
+    paths = [REPOSITORY / place / name for place in ('', 'vit_jax', 'configs')]
+    found = [path for path in paths if path.exists()]
+    assert found, name
+    if function:
+      text = found[0].read_text()
+      assert re.search(rf'^(def|class) {function}\b', text, re.M), function
 
 
 def test_every_page_is_linked_from_the_readme():

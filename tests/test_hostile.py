@@ -9,10 +9,10 @@ import tarfile
 import zipfile
 import zlib
 
-from conftest import call_command
-from conftest import REPOSITORY
 import cv2
+from golden_files import REPOSITORY
 import numpy as np
+from processes import call_command
 import pytest
 
 from benchmarks import fuzz

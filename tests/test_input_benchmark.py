@@ -2,9 +2,9 @@
 
 import json
 
-from conftest import run
 import cv2
 import numpy as np
+from processes import run
 
 MODULE = 'benchmarks.input_pipeline'
 FLAGS = ('--seconds=0.01', '--turns=1', '--batch=8')

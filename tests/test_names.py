@@ -7,12 +7,12 @@ import os
 import warnings
 import xml.etree.ElementTree
 
-from conftest import call_command
-from conftest import start
-from conftest import tiny
 import cv2
 import numpy as np
+from processes import call_command
+from processes import start
 import pytest
+from runs import tiny
 
 import vit_jax
 from vit_jax import checkpoint

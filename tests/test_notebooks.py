@@ -3,9 +3,9 @@
 import json
 import sys
 
-from conftest import HANG_SECONDS
-from conftest import REPOSITORY
-from conftest import start_command
+from golden_files import REPOSITORY
+from processes import HANG_SECONDS
+from processes import start_command
 import pytest
 
 NOTEBOOKS = sorted((REPOSITORY / 'notebooks').glob('*.ipynb'))

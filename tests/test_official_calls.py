@@ -7,13 +7,13 @@ import importlib
 import json
 from typing import Any
 
-from conftest import call_command
 import cv2
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
+from processes import call_command
 import pytest
 
 from vit_jax import checkpoint

@@ -4,9 +4,9 @@ import itertools
 import json
 import sys
 
-from conftest import running
-from conftest import start_command
 import pairs
+from processes import running
+from processes import start_command
 import pytest
 
 

@@ -4,14 +4,14 @@ import io
 import json
 import sys
 
-from conftest import GOLDEN
-from conftest import picture
-from conftest import run
 import cv2
+from golden_files import GOLDEN
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pictures import picture
 import PIL.Image
+from processes import run
 import pytest
 
 import vit_jax

@@ -3,12 +3,12 @@
 import itertools
 import os
 
-from conftest import COLOURS
-from conftest import flat
-from conftest import make_image_folder
-from conftest import tiny
 import numpy as np
+from pictures import COLOURS
+from pictures import make_image_folder
 import pytest
+from runs import flat
+from runs import tiny
 
 import vit_jax
 from vit_jax import train

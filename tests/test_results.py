@@ -3,10 +3,10 @@
 import json
 import shutil
 
-from conftest import make_image_folder
-from conftest import REPOSITORY
 import cv2
+from golden_files import REPOSITORY
 import numpy as np
+from pictures import make_image_folder
 import pytest
 from run_files import tiny
 

@@ -3,10 +3,10 @@
 import sys
 
 from absl import flags
-from conftest import HANG_SECONDS
-from conftest import REPOSITORY
-from conftest import start_command
+from golden_files import REPOSITORY
 from ml_collections import config_flags
+from processes import HANG_SECONDS
+from processes import start_command
 import pytest
 
 from vit_jax.commands import cli

@@ -13,9 +13,9 @@ import subprocess
 import sys
 
 from absl.testing import flagsaver
-from conftest import call_command
-from conftest import REPOSITORY
-from conftest import run
+from golden_files import REPOSITORY
+from processes import call_command
+from processes import run
 import pytest
 
 import vit_jax

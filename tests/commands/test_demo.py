@@ -2,10 +2,10 @@
 
 import shutil
 
-from conftest import GOLDEN
-from conftest import picture
-from conftest import wait_for
 import cv2
+from golden_files import GOLDEN
+from pictures import picture
+from processes import wait_for
 import pytest
 
 import vit_jax

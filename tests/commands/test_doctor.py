@@ -4,8 +4,8 @@ import functools
 import importlib.metadata
 import shutil
 
-from conftest import call_command
-from conftest import REPOSITORY
+from golden_files import REPOSITORY
+from processes import call_command
 import pytest
 
 from vit_jax.commands import doctor

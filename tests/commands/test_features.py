@@ -1,10 +1,10 @@
 """Features of many images, in files that other tools read."""
 
-from conftest import call_command
-from conftest import GOLDEN
-from conftest import picture
 import cv2
+from golden_files import GOLDEN
 import numpy as np
+from pictures import picture
+from processes import call_command
 import pytest
 
 import vit_jax

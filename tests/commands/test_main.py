@@ -5,15 +5,15 @@ import pathlib
 import re
 import signal
 
-from conftest import arguments
-from conftest import call_command
-from conftest import flat
-from conftest import rows
-from conftest import run
-from conftest import signalled
 import cv2
 import numpy as np
+from processes import call_command
+from processes import run
 import pytest
+from runs import arguments
+from runs import flat
+from runs import rows
+from runs import signalled
 
 from vit_jax import checkpoint
 
@@ -78,7 +78,7 @@ def train(folder, workdir, *overrides):
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
   """A finished run: (images, workdir)."""
-  from conftest import make_image_folder
+  from pictures import make_image_folder
 
   root = tmp_path_factory.mktemp('finished')
   folder = make_image_folder(root / 'images')

@@ -3,8 +3,8 @@
 import json
 import shutil
 
-from conftest import make_image_folder
 import cv2
+from pictures import make_image_folder
 import pytest
 from run_files import tiny
 

@@ -5,10 +5,10 @@ import sys
 
 from absl import flags
 from absl.testing import flagsaver
-from conftest import free_port
-from conftest import run
-from conftest import running
-from conftest import start_command
+from processes import free_port
+from processes import run
+from processes import running
+from processes import start_command
 import pytest
 from run_files import tiny
 

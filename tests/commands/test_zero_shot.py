@@ -5,14 +5,14 @@ import json
 import re
 import shutil
 
-from conftest import call_command
-from conftest import COLOURS
-from conftest import GOLDEN
-from conftest import golden_json
-from conftest import write_colour
 import cv2
+from golden_files import GOLDEN
+from golden_files import golden_json
 import ml_collections
 import numpy as np
+from pictures import COLOURS
+from pictures import write_colour
+from processes import call_command
 import pytest
 import sentencepiece
 

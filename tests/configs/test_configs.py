@@ -3,10 +3,10 @@
 import json
 import re
 
-from conftest import GOLDEN
-from conftest import REPOSITORY
-from conftest import run_file
+from golden_files import GOLDEN
+from golden_files import REPOSITORY
 import pytest
+from runs import run_file
 
 from vit_jax import inference_time
 from vit_jax.configs import common

@@ -1,10 +1,10 @@
 """Durations: their ranges, low peaks of the learning rate, fewer steps than done."""
 
-from conftest import GOLDEN
-from conftest import run_file
-from conftest import tiny
+from golden_files import GOLDEN
 import numpy as np
 import pytest
+from runs import run_file
+from runs import tiny
 
 from vit_jax import train
 from vit_jax.configs import resolved

@@ -6,9 +6,9 @@ arXiv:2105.01601, LiT arXiv:2111.07991. Code: google-research/vision_transformer
 c6de1e5, google-research/big_vision.
 """
 
-from conftest import REPOSITORY
-from conftest import run_file
+from golden_files import REPOSITORY
 import pytest
+from runs import run_file
 
 from vit_jax.configs import common
 from vit_jax.configs import models

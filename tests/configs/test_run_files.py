@@ -1,7 +1,7 @@
 """Run files are found by path, and by name wherever one is."""
 
-from conftest import call_command
-from conftest import REPOSITORY
+from golden_files import REPOSITORY
+from processes import call_command
 import pytest
 
 import vit_jax

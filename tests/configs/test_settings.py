@@ -2,10 +2,10 @@
 
 import ast
 
-from conftest import REPOSITORY
-from conftest import run_file
+from golden_files import REPOSITORY
 import ml_collections
 import pytest
+from runs import run_file
 
 from vit_jax import models
 from vit_jax.configs import arguments

@@ -3,7 +3,7 @@
 import math
 import re
 
-from conftest import golden_json
+from golden_files import golden_json
 import jax
 import pytest
 

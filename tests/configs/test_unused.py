@@ -1,13 +1,13 @@
 """A setting on the command line has an effect, or is refused."""
 
-from conftest import arguments
-from conftest import call_command
-from conftest import run_file
-from conftest import tiny_lit
 import jax
 import jax.numpy as jnp
 import numpy as np
+from processes import call_command
 import pytest
+from runs import arguments
+from runs import run_file
+from runs import tiny_lit
 
 from vit_jax import models
 from vit_jax.configs import arguments as arguments_lib

@@ -2,10 +2,10 @@
 
 import colorsys
 
-from conftest import picture
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pictures import picture
 import pytest
 
 from vit_jax.data import augment

@@ -4,10 +4,10 @@ import itertools
 import json
 import unicodedata
 
-from conftest import COLOURS
-from conftest import tiny_lit
 import numpy as np
+from pictures import COLOURS
 import pytest
+from runs import tiny_lit
 
 from vit_jax import models
 from vit_jax.configs import arguments

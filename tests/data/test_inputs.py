@@ -1,8 +1,8 @@
 """Images as people name or hold them become the pixels of their files."""
 
-from conftest import picture
 import cv2
 import numpy as np
+from pictures import picture
 from PIL import Image
 import pytest
 

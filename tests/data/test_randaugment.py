@@ -1,7 +1,7 @@
 """The operations of RandAugment are Pillow's, drawn as the official code draws."""
 
-from conftest import picture
 import numpy as np
+from pictures import picture
 import pytest
 
 from vit_jax.data import randaugment

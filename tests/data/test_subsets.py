@@ -1,7 +1,7 @@
 """A few images of each class, and each class as often."""
 
-from conftest import make_image_folder
 import numpy as np
+from pictures import make_image_folder
 import pytest
 from run_files import tiny
 

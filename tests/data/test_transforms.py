@@ -1,7 +1,7 @@
 """The pixels are TensorFlow's, on the host and on the device."""
 
-from conftest import golden_arrays
 import cv2
+from golden_files import golden_arrays
 import jax
 import numpy as np
 import pytest

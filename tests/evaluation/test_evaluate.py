@@ -2,10 +2,10 @@
 
 import json
 
-from conftest import call_command
-from conftest import GOLDEN
-from conftest import make_image_folder
+from golden_files import GOLDEN
 import numpy as np
+from pictures import make_image_folder
+from processes import call_command
 import pytest
 
 from vit_jax import checkpoint

@@ -58,7 +58,7 @@ def test_neighbours_vote_by_cosine():
 @pytest.fixture(scope='module')
 def prepared(tmp_path_factory):
   """(run, task, parameters) of a tiny model."""
-  from conftest import make_image_folder
+  from pictures import make_image_folder
 
   folder = make_image_folder(tmp_path_factory.mktemp('probes') / 'images')
   config = tiny.get_config(str(folder)).unlock()

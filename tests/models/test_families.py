@@ -2,10 +2,10 @@
 
 import json
 
-from conftest import GOLDEN
-from conftest import golden_arrays
-from conftest import golden_json
 import flax.traverse_util
+from golden_files import GOLDEN
+from golden_files import golden_arrays
+from golden_files import golden_json
 import jax
 import numpy as np
 import pytest

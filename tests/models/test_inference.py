@@ -1,8 +1,8 @@
 """Casting weights once and computing in chunks change nothing."""
 
-from conftest import GOLDEN
-from conftest import golden_arrays
-from conftest import golden_json
+from golden_files import GOLDEN
+from golden_files import golden_arrays
+from golden_files import golden_json
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -3,11 +3,13 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
 from vit_jax import models
 from vit_jax.models import layers
+from vit_jax.models import vit
 from vit_jax.training import update
 
 SPECS = {  # Every product of the models, with small sizes.
@@ -172,3 +174,9 @@ def test_patch_embedding_is_a_convolution(size):
     want.reshape(2, -1, 5),
     atol=1e-5,
   )
+
+
+def test_a_call_with_another_rank_than_annotated_is_refused():
+  block = vit.MlpBlock(mlp_dim=3)
+  with pytest.raises(jaxtyping.TypeCheckError):
+    block.init(jax.random.key(0), jnp.ones((2, 3)), deterministic=True)

@@ -1,9 +1,9 @@
 """The model equals the official one, and does what that cannot."""
 
-from conftest import GOLDEN
-from conftest import golden_arrays
-from conftest import golden_json
 import flax.linen as nn
+from golden_files import GOLDEN
+from golden_files import golden_arrays
+from golden_files import golden_json
 import jax
 import jax.numpy as jnp
 import numpy as np

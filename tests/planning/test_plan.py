@@ -2,12 +2,12 @@
 
 import re
 
-from conftest import GOLDEN
-from conftest import run
-from conftest import tiny_lit
+from golden_files import GOLDEN
 import jax
+from processes import run
 import pytest
 from run_files import tiny
+from runs import tiny_lit
 
 from vit_jax.commands import plan as command
 from vit_jax.data import batching

@@ -3,11 +3,11 @@
 import dataclasses
 import pathlib
 
-from conftest import call_command
-from conftest import GOLDEN
-from conftest import picture
 import cv2
+from golden_files import GOLDEN
 import numpy as np
+from pictures import picture
+from processes import call_command
 import pytest
 
 import vit_jax

@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import types
 
-from conftest import call_command
-from conftest import HANG_SECONDS
-from conftest import make_image_folder
-from conftest import tiny
 import jax
 import numpy as np
+from pictures import make_image_folder
+from processes import call_command
+from processes import HANG_SECONDS
 import pytest
+from runs import tiny
 
 from vit_jax import checkpoint
 from vit_jax.commands import train as train_command

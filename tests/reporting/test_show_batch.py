@@ -1,16 +1,16 @@
 """Contact sheets show the images and labels of a batch."""
 
-from conftest import call_command
-from conftest import tiny_lit
 import cv2
 import numpy as np
+from processes import call_command
 import pytest
 from run_files import tiny
+from runs import tiny_lit
 
 from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
 
-COLOURS = {'blue': 2, 'green': 1, 'red': 0}  # Channels, in RGB; see conftest.
+COLOURS = {'blue': 2, 'green': 1, 'red': 0}  # Channels, in RGB; see `pictures`.
 
 
 def config_of(folder, **pp):

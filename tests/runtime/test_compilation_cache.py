@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from conftest import REPOSITORY
+from golden_files import REPOSITORY
 
 _CODE = """
 import jax

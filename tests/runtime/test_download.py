@@ -5,9 +5,11 @@ import sys
 import threading
 import time
 
-import conftest
 import file_server
 from made import TOKEN
+from processes import running
+from processes import start_command
+from processes import wait_for
 import pytest
 
 from vit_jax.runtime import download
@@ -72,7 +74,7 @@ from absl import logging
 logging.set_verbosity('info')
 print('ready', flush=True)
 {code}"""
-  process = conftest.start_command(sys.executable, '-c', code, str(folder))
+  process = start_command(sys.executable, '-c', code, str(folder))
   assert process.stdout.readline() == 'ready\n'
   return process
 
@@ -97,7 +99,7 @@ def test_processes_share_one_download(server, tmp_path, code, count):
   server.gate = threading.Event()
   code = code.format(url=server.url)
   processes = [start(code, tmp_path) for _ in range(3)]
-  with conftest.running(processes) as wait:
+  with running(processes) as wait:
     while not server.requests:
       time.sleep(0.01)
     time.sleep(1)  # Without a lock, the others would ask now.
@@ -119,12 +121,12 @@ def test_download_of_killed_process_resumes(server, tmp_path):
   code = FILE.format(url=server.url)
   first = start(code, tmp_path)
   part = tmp_path / 'model.npz.part'
-  conftest.wait_for(
+  wait_for(
     lambda: part.exists() and part.stat().st_size,
     lambda: first.poll() is None,
   )
   second = start(code, tmp_path)
-  with conftest.running([second]) as wait:
+  with running([second]) as wait:
     os.kill(first.pid, 9)
     first.communicate()
     server.gate.set()

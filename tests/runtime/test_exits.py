@@ -4,10 +4,10 @@ import signal
 import sys
 import textwrap
 
-from conftest import running
-from conftest import start_command
 import counting_loop
 import jax.numpy as jnp
+from processes import running
+from processes import start_command
 import pytest
 
 from vit_jax.runtime import preemption

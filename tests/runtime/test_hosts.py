@@ -5,19 +5,19 @@ import shutil
 import signal
 import sys
 
-from conftest import arguments
-from conftest import flat
-from conftest import free_port
-from conftest import make_image_folder
-from conftest import rows
-from conftest import run
-from conftest import running
-from conftest import signalled
-from conftest import start
-from conftest import start_command
 import grain
 import numpy as np
+from pictures import make_image_folder
+from processes import free_port
+from processes import run
+from processes import running
+from processes import start
+from processes import start_command
 import pytest
+from runs import arguments
+from runs import flat
+from runs import rows
+from runs import signalled
 
 from vit_jax.data import sources
 from vit_jax.runtime import hosts

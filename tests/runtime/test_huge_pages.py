@@ -3,7 +3,7 @@
 import pathlib
 import sys
 
-from conftest import start_command
+from processes import start_command
 import pytest
 
 _CODE = """

@@ -2,11 +2,11 @@
 
 import json
 
-from conftest import run
 import jax
 import jax.numpy as jnp
 import meshes
 import numpy as np
+from processes import run
 import pytest
 
 from vit_jax import checkpoint

@@ -6,11 +6,11 @@ import os
 import re
 import time
 
-from conftest import call_command
-from conftest import REPOSITORY
-from conftest import rows
+from golden_files import REPOSITORY
 import jax.numpy as jnp
+from processes import call_command
 import pytest
+from runs import rows
 
 from vit_jax import checkpoint
 from vit_jax.commands import cli

@@ -4,8 +4,8 @@ import json
 import logging
 import shutil
 
-from conftest import GOLDEN
-from conftest import golden_json
+from golden_files import GOLDEN
+from golden_files import golden_json
 import jax
 from made import random_weights
 import numpy as np

@@ -2,14 +2,14 @@
 
 import json
 
-from conftest import free_port
-from conftest import running
-from conftest import start
-from conftest import tiny_lit
 import jax
 from made import assert_same
 import numpy as np
+from processes import free_port
+from processes import running
+from processes import start
 import pytest
+from runs import tiny_lit
 
 from vit_jax import checkpoint
 from vit_jax import models

@@ -3,9 +3,9 @@
 import json
 import sys
 
-from conftest import tiny
-from conftest import wait_for
+from processes import wait_for
 import pytest
+from runs import tiny
 
 from vit_jax import train
 from vit_jax.runtime import errors

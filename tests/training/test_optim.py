@@ -3,8 +3,8 @@
 import json
 import re
 
-from conftest import golden_json
 import flax.traverse_util
+from golden_files import golden_json
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -2,7 +2,7 @@
 
 import json
 
-from conftest import start
+from processes import start
 import pytest
 
 from vit_jax.configs import common

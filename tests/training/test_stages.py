@@ -47,7 +47,7 @@ def get_config(folder, **settings):
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
   """Returns (images, workdir, last state) of a run of two stages."""
-  from conftest import make_image_folder
+  from pictures import make_image_folder
 
   root = tmp_path_factory.mktemp('stages')
   folder = make_image_folder(root / 'images')

@@ -4,10 +4,10 @@ import ast
 import os
 import sys
 
-from conftest import REPOSITORY
-from conftest import tiny
+from golden_files import REPOSITORY
 import numpy as np
 import pytest
+from runs import tiny
 
 from vit_jax.commands import train as train_command
 from vit_jax.reporting import plot

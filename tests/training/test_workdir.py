@@ -11,15 +11,15 @@ import subprocess
 import sys
 import time
 
-from conftest import arguments
-from conftest import REPOSITORY
-from conftest import run
-from conftest import running
-from conftest import start
-from conftest import tiny
-from conftest import wait_for_step
+from golden_files import REPOSITORY
 import numpy as np
+from processes import run
+from processes import running
+from processes import start
+from processes import wait_for_step
 import pytest
+from runs import arguments
+from runs import tiny
 
 from vit_jax import train
 from vit_jax.data import sources

@@ -5,13 +5,13 @@ import json
 import math
 import pathlib
 
-from conftest import call_command
-from conftest import GOLDEN
 import cv2
+from golden_files import GOLDEN
 import jax
 from made import random_weights
 from made import VIT
 import numpy as np
+from processes import call_command
 import pytest
 
 from vit_jax import checkpoint

@@ -5,10 +5,10 @@ import pickle
 import re
 import zipfile
 
-from conftest import GOLDEN
-from conftest import golden_arrays
-from conftest import golden_json
 import flax.traverse_util
+from golden_files import GOLDEN
+from golden_files import golden_arrays
+from golden_files import golden_json
 import jax
 import numpy as np
 import pytest

@@ -2,8 +2,7 @@
 
 import json
 
-from conftest import call_command
-from conftest import GOLDEN
+from golden_files import GOLDEN
 import jax
 from made import assert_same
 from made import HYBRID
@@ -11,6 +10,7 @@ from made import random_weights
 from made import TOKEN
 from made import VIT
 import numpy as np
+from processes import call_command
 import pytest
 
 from vit_jax import checkpoint

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from conftest import GOLDEN
+from golden_files import GOLDEN
 import numpy as np
 import pytest
 import safetensors.numpy

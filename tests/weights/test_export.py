@@ -3,11 +3,11 @@
 import dataclasses
 import json
 
-from conftest import call_command
-from conftest import GOLDEN
-from conftest import picture
+from golden_files import GOLDEN
 import jax
 import numpy as np
+from pictures import picture
+from processes import call_command
 import pytest
 
 import vit_jax

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from conftest import GOLDEN
-from conftest import golden_json
+from golden_files import GOLDEN
+from golden_files import golden_json
 from made import assert_same
 from made import random_weights
 from made import VIT

@@ -3,8 +3,8 @@
 import dataclasses
 import json
 
-from conftest import GOLDEN
-from conftest import golden_json
+from golden_files import GOLDEN
+from golden_files import golden_json
 import jax
 import jax.numpy as jnp
 from made import assert_same

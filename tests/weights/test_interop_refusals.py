@@ -2,7 +2,7 @@
 
 import json
 
-from conftest import GOLDEN
+from golden_files import GOLDEN
 from made import assert_same
 from made import changed
 from made import copied

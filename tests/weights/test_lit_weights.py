@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from conftest import tiny_lit
 import jax
 from made import assert_same
 import numpy as np
 import pytest
+from runs import tiny_lit
 
 from vit_jax import checkpoint
 from vit_jax import models

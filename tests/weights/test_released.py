@@ -2,8 +2,8 @@
 
 import functools
 
-from conftest import REPOSITORY
 import file_server
+from golden_files import REPOSITORY
 import huggingface_hub
 import jax
 from made import TOKEN

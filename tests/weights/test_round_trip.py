@@ -3,13 +3,13 @@
 import dataclasses
 import logging
 
-from conftest import tiny
-from conftest import tiny_lit
 import jax
 from made import assert_same
 from made import random_weights
 from made import VIT
 import pytest
+from runs import tiny
+from runs import tiny_lit
 
 from vit_jax import checkpoint
 from vit_jax import train
