@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import types
 
 import jax
 import numpy as np
@@ -19,6 +18,7 @@ from runs import tiny
 from vit_jax import checkpoint
 from vit_jax.commands import train as train_command
 from vit_jax.data import batching
+from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
@@ -140,7 +140,7 @@ def test_unread_files_and_a_perfect_model_are_reported(
   (images / 'test' / 'green' / 'x.tif').write_bytes(b'II*')
   source = sources.get_source(str(images), 'test')
   run = workdir_lib.at(tmp_path / 'run')
-  split = types.SimpleNamespace(source=source)
+  split = pipeline.Decoded(source)
   data = start.check_data(run, batching.Splits(split, split), resumed=False)
   start.remember_data(run, data)
   evaluated = report.scores.predict

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 import io
 import logging as python_logging
 import os
-import pathlib
 import re
 import sys
 import traceback
@@ -231,12 +230,10 @@ def _refusal(error: BaseException) -> str:
       f'--config: {reason}. Write it after a colon, --config=FILE.py:ARGUMENT;'
       f' the first lines of the file describe it.'
     )
-  # A run file's line helps, not that of a function of ours that it calls.
-  frames = [
-    frame
-    for frame in traceback.extract_tb(trace)
-    if not _is_in_package(frame.filename)
-  ]
+  frames: list[traceback.FrameSummary] = list(traceback.extract_tb(trace))
+  if frames and _is_in_package(frames[-1].filename):
+    # A run file's line helps, not that of a function of ours that it calls.
+    frames = [f for f in frames if not _is_of_package_or_library(f.filename)]
   if frames and 'site-packages' not in frames[-1].filename:
     return f'{reason} ({frames[-1].filename}:{frames[-1].lineno})'
   if isinstance(error, KeyError):
@@ -279,6 +276,9 @@ def _is_ours(record: python_logging.LogRecord) -> bool:
 
 
 def _is_in_package(path: str) -> bool:
-  return pathlib.Path(path).is_relative_to(
-    pathlib.Path(vit_jax.__file__).parent
-  )
+  return path.startswith(os.path.join(os.path.dirname(vit_jax.__file__), ''))
+
+
+def _is_of_package_or_library(path: str) -> bool:
+  is_generated = path.startswith('<')
+  return is_generated or 'site-packages' in path or _is_in_package(path)

@@ -121,7 +121,7 @@ def remove_leftovers(path: pathlib.Path) -> None:
         shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 
-def upload(folder: pathlib.Path, address: Path, last: str = '') -> None:
+def upload(folder: Path, address: Path, last: str = '') -> None:
   """Copies the files of a flat folder to an address, the file `last` at the end."""
   address.mkdir(parents=True, exist_ok=True)
   for file in sorted(folder.iterdir(), key=lambda p: (p.name == last, p.name)):
