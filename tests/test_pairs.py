@@ -1,9 +1,10 @@
-"""Every pair of settings, in runs of three steps; see `pairs`."""
+"""Every pair of settings, in runs of three steps; see `pair_checks`."""
 
 import itertools
 import json
 import sys
 
+import pair_checks
 import pairs
 from processes import running
 from processes import start_command
@@ -15,7 +16,7 @@ def folder(tmp_path_factory):
   root = tmp_path_factory.mktemp('pairs')
   pairs.make_folder(root / 'good')
   pairs.make_folder(root / 'bad', bad=True)
-  with pairs.compiled_once(root / 'programs'):
+  with pair_checks.compiled_once(root / 'programs'):
     yield root
 
 
@@ -51,7 +52,7 @@ def test_rows_have_every_pair():
   ],
 )
 def test_run_with_settings(row, folder, tmp_path):
-  pairs.check(row, folder, tmp_path)
+  pair_checks.check(row, folder, tmp_path)
 
 
 @pytest.mark.slow
@@ -60,7 +61,11 @@ def test_runs_with_settings_on_eight_devices(part, folder, tmp_path):
   rows = tmp_path / 'rows.json'
   rows.write_text(json.dumps(numbered(False)[part::3]))
   process = start_command(
-    sys.executable, 'tests/pairs.py', str(rows), str(folder), str(tmp_path)
+    sys.executable,
+    'tests/pair_checks.py',
+    str(rows),
+    str(folder),
+    str(tmp_path),
   )
   with running([process]) as results:
     [result] = results()
