@@ -1,16 +1,20 @@
 """A training loop whose steps only count, for tests of what happens around them."""
 
 import itertools
+from unittest import mock
 
+import flax.linen as nn
 import jax.numpy as jnp
 import optax
 
 from vit_jax.configs import common
+from vit_jax.data import batching
 from vit_jax.training import loop
 from vit_jax.training import metrics
 from vit_jax.training import profiler
 from vit_jax.training import stages
 from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
 
 
 def run(tmp_path, step=None, accuracies=(), batches=None, **settings):
@@ -32,10 +36,15 @@ def run(tmp_path, step=None, accuracies=(), batches=None, **settings):
     schedule=lambda step: 0.1,
     freeze=(),
   )
-  parts = loop.Parts(
+  task = tasks.Task(
+    data=mock.Mock(spec=batching.Data),
+    model=nn.Dense(1),
     stages=[stage],
-    jit_step=lambda stage: stage.step,
+    initial_params=lambda weights: {},
     eval_fn=lambda params: {'accuracy_test': next(accuracies)},
+  )
+  parts = loop.Parts(
+    task=task,
     batches=batches or itertools.repeat({}),
     saver=state_lib.Saver(tmp_path, keep=1),
     writer=metrics.Writer(tmp_path, 1),

@@ -18,7 +18,6 @@ from vit_jax.models import blocks
 from vit_jax.runtime import sharding
 from vit_jax.training import freeze
 from vit_jax.training import resolve
-from vit_jax.training import stages
 from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
 
@@ -67,10 +66,9 @@ def run(folder, optimizer, sizes, scan, frozen, ema):
   task = tasks.make(resolve.resolve(config, mesh))
   (stage,) = task.stages
   state = stage.new_state(task.initial_params(None))
-  step = stages.jit_step(stage, mesh)
   first, losses = named(state.params), []
   for batch in batches(config.batch, task.data.image_shape, mesh):
-    state, metrics = step(state, batch, jax.random.key(0))
+    state, metrics = stage.step(state, batch, jax.random.key(0))
     losses.append(float(metrics['train_loss']))
   if sizes == MESHES[-1]:
     check_checkpoint(state, stage.like)

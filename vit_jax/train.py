@@ -1,7 +1,6 @@
 """A training run, from its settings to its artifact."""
 
 import contextlib
-import functools
 import json
 from typing import Any
 
@@ -122,9 +121,7 @@ def _loop(
     flops.peak_flops(jax.devices()[0]),
   )
   parts = loop.Parts(
-    stages=task.stages,
-    jit_step=functools.partial(stages_lib.jit_step, mesh=run.mesh),
-    eval_fn=task.eval_fn,
+    task=task,
     batches=batches,
     saver=saver,
     writer=writer,

@@ -64,7 +64,7 @@ def test_fine_tuning_resets_fixed_positions_and_refuses_learned_ones(
   config = tiny.get_config(str(image_folder)).unlock()
   config.posemb = 'sincos2d'
   make = lambda config: tasks.make(
-    resolve.resolve(config, ask_weights=lambda _: (None, {}))
+    resolve.resolve(config, get_pretrained=lambda _: (None, {}))
   )
   params = jax.tree.map(np.array, make(config).initial_params(None))
   weights = weights_lib.Weights(

@@ -134,7 +134,7 @@ def test_model_of_weights_downloads_nothing(monkeypatch, tmp_path):
   for name in ('https://example.com/a.npz', 'unknown'):
     config.pretrained = name
     with pytest.raises(errors.UserError, match=f'{name}, are not here: a plan'):
-      plan.ask_weights_here(config)
+      plan.local_pretrained(config)
 
 
 def test_compile_step_of_lit_needs_no_captions(tmp_path):

@@ -106,7 +106,7 @@ def trace_step(
   )
   with layers.compiling_for(mesh.devices.flat[0].platform):
     stage = largest_stage(task)
-    step: Any = stages.jit_step(stage, mesh)
+    step: Any = stage.step
     return stage, step.trace(stage.like, batch(run, task.data), key)
 
 

@@ -67,7 +67,7 @@ def devices(
     ) from e
 
 
-def ask_weights_here(config: ml_collections.ConfigDict) -> resolve.Answer:
+def local_pretrained(config: ml_collections.ConfigDict) -> resolve.Pretrained:
   """Returns what pretrained weights say about an open model, without a download.
 
   Raises:
@@ -109,7 +109,7 @@ def resolve_here(
   return resolve.resolve(
     config,
     mesh,
-    ask_weights=ask_weights_here,
+    get_pretrained=local_pretrained,
     open_splits=functools.partial(
       compilation.open_splits, num_classes=num_classes
     ),

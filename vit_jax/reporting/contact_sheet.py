@@ -42,7 +42,7 @@ def load_batch(
     )
   # No model is needed: normalisation is undone below.
   run = resolve.resolve(
-    config, ask_weights=lambda _: (None, {'model': {}}), measure=False
+    config, get_pretrained=lambda _: (None, {'model': {}}), measure=False
   )
   config, data = run.config, batching.of_config(run.config, run.splits)
   if test:

@@ -1,6 +1,6 @@
 """The training loop: steps, metrics, evaluations, checkpoints."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 import functools
@@ -20,6 +20,7 @@ from vit_jax.training import out_of_memory
 from vit_jax.training import profiler
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import state as state_lib
+from vit_jax.training import tasks
 
 Metrics = dict[str, int | float]
 
@@ -71,9 +72,7 @@ class Parts:
   """Everything the loop needs, apart from settings and state.
 
   Attributes:
-    stages: the stages of the run.
-    jit_step: maps a stage to its jitted step, which donates the state.
-    eval_fn: maps parameters to metrics, including `state.BEST_METRIC`.
+    task: stages and evaluation.
     batches: one batch for each remaining step.
     saver: saves checkpoints.
     writer: writes metrics.
@@ -81,9 +80,7 @@ class Parts:
     profile: traces some steps.
   """
 
-  stages: Sequence[stages_lib.Stage]
-  jit_step: Callable[[stages_lib.Stage], stages_lib.Step]
-  eval_fn: Callable[[Any], Metrics]
+  task: tasks.Task
   batches: Iterator[dict[str, Array]]
   saver: state_lib.Saver
   writer: metrics_lib.Writer
@@ -119,10 +116,10 @@ def run(
       for step in range(int(state.step) + 1, config.total_steps + 1):
         batch = next(parts.batches)
         if enters := stage is None or step > stage.last:
-          stage, step_fn, state = _enter(parts, state, step)
+          stage, state = _enter(parts.task, state, step)
         parts.profile.before(step)
         with jax.profiler.StepTraceAnnotation('train', step_num=step):
-          state, metrics = step_fn(state, batch, key)
+          state, metrics = stage.step(state, batch, key)
         # At most one step waits for another, so that batches do not pile up.
         jax.block_until_ready(previous)
         parts.progress.completed(step - 1)
@@ -156,18 +153,18 @@ def run(
 
 
 def _enter(
-  parts: Parts, state: state_lib.TrainState, step: int
-) -> tuple[stages_lib.Stage, stages_lib.Step, state_lib.TrainState]:
-  """Returns the stage that `step` belongs to, its jitted step and its state."""
-  stage = stages_lib.at(parts.stages, step)
+  task: tasks.Task, state: state_lib.TrainState, step: int
+) -> tuple[stages_lib.Stage, state_lib.TrainState]:
+  """Returns the stage that `step` belongs to, and its state."""
+  stage = stages_lib.at(task.stages, step)
   if step == stage.before + 1 > 1:
     state = stage.enter(state)
-  return stage, parts.jit_step(stage), state
+  return stage, state
 
 
 def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics:
   """Writes and returns the test metrics."""
-  metrics = evaluator.with_average(parts.eval_fn, state.params, state.ema)
+  metrics = evaluator.with_average(parts.task.eval_fn, state.params, state.ema)
   parts.writer.write(int(state.step), metrics)
   parts.progress.reset(int(state.step))
   return metrics

@@ -22,7 +22,7 @@ from vit_jax.weights import record as weights_lib
 from vit_jax.weights import released
 
 # Pretrained weights, if they were read, and the settings that they decide.
-Answer = tuple[weights_lib.Weights | None, dict[str, Any]]
+Pretrained = tuple[weights_lib.Weights | None, dict[str, Any]]
 
 # Settings that the weights or the run so far decide if a config leaves them open.
 _DECIDED = (
@@ -54,7 +54,7 @@ class Run:
   mesh: jax.sharding.Mesh
 
 
-def read_weights(config: ml_collections.ConfigDict) -> Answer:
+def read_pretrained(config: ml_collections.ConfigDict) -> Pretrained:
   """Finds and reads the pretrained weights of a config; may download them."""
   with sharding.first_process_first():
     path = released.find(config.pretrained, config.pretrained_dir)
@@ -68,7 +68,9 @@ def resolve(
   mesh: jax.sharding.Mesh | None = None,
   *,
   begun: workdir_lib.Workdir | None = None,
-  ask_weights: Callable[[ml_collections.ConfigDict], Answer] = read_weights,
+  get_pretrained: Callable[
+    [ml_collections.ConfigDict], Pretrained
+  ] = read_pretrained,
   open_splits: Callable[
     [ml_collections.ConfigDict], batching.Splits
   ] = batching.open_splits,
@@ -81,7 +83,7 @@ def resolve(
     mesh: default: the mesh of the config, on all devices.
     begun: workdir of a run to resume or evaluate. Its `config.json` has the
       settings that the weights decided; they are not read again.
-    ask_weights: returns pretrained weights and the settings that they decide.
+    get_pretrained: returns pretrained weights and the settings that they decide.
     open_splits: opens the data set of a config.
     measure: whether to time attention implementations; if not, 'auto' is 'xla'.
 
@@ -97,7 +99,7 @@ def resolve(
     flat = {**saved, **{f'pp.{k}': v for k, v in saved.get('pp', {}).items()}}
     known = {name: flat.get(name) for name in _DECIDED}
   elif config.pretrained:
-    weights, known = ask_weights(config)
+    weights, known = get_pretrained(config)
   config = resolved.with_defaults(config, known)
   splits = open_splits(config)
   config = resolved.in_steps(config, len(splits.train.source))

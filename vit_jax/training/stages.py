@@ -31,7 +31,8 @@ class Stage:
     before: number of steps of the run before this stage.
     last: its last step, counted from the start of the run.
     like: shapes, dtypes and shardings of its state.
-    step: `update.train_step` with its settings; takes state, batch and key.
+    step: `update.train_step` with its settings, jitted; takes state, batch and
+      key, and donates the state.
     tx: the optimizer of the parameters that are not frozen.
     schedule: maps a step of the stage to its learning rate.
     freeze: patterns of the frozen parameters.
@@ -93,21 +94,23 @@ def make(
   for stage in run.stages:
     tx, schedule = optimizer(stage, params)
     freeze = (*locked, *stage.freeze)
+    like = abstract_state(
+      params, tx, run.mesh, freeze, has_ema=config.ema_decay > 0
+    )
+    step = functools.partial(
+      train_step,
+      loss_fn=loss_fn,
+      tx=tx,
+      accum_steps=config.accum_steps,
+      freeze=freeze,
+      ema_decay=config.ema_decay,
+    )
     stages.append(
       Stage(
         before=before,
         last=before + stage.total_steps,
-        like=abstract_state(
-          params, tx, run.mesh, freeze, has_ema=config.ema_decay > 0
-        ),
-        step=functools.partial(
-          train_step,
-          loss_fn=loss_fn,
-          tx=tx,
-          accum_steps=config.accum_steps,
-          freeze=freeze,
-          ema_decay=config.ema_decay,
-        ),
+        like=like,
+        step=jit_step(step, like, run.mesh),
         tx=tx,
         schedule=schedule,
         freeze=freeze,
@@ -115,6 +118,18 @@ def make(
     )
     before += stage.total_steps
   return stages
+
+
+def jit_step(
+  step: Step, like: state_lib.TrainState, mesh: jax.sharding.Mesh
+) -> Step:
+  """Returns a step jitted for the shardings of `like`; it donates the old state."""
+  shardings = jax.tree.map(lambda x: x.sharding, like)
+  return jax.jit(
+    sharding.in_mesh(mesh, step),
+    donate_argnums=0,
+    out_shardings=(shardings, sharding.replicated(mesh)),
+  )
 
 
 def abstract_state(
@@ -198,13 +213,3 @@ def optimizer(
 def at(stages: Sequence[Stage], step: int) -> Stage:
   """Returns the stage that `step` belongs to."""
   return next((s for s in stages if step <= s.last), stages[-1])
-
-
-def jit_step(stage: Stage, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
-  """Returns the jitted step of a stage; it donates the old state."""
-  shardings = jax.tree.map(lambda x: x.sharding, stage.like)
-  return jax.jit(
-    sharding.in_mesh(mesh, stage.step),
-    donate_argnums=0,
-    out_shardings=(shardings, sharding.replicated(mesh)),
-  )
