@@ -245,6 +245,18 @@ def test_completion_is_kept_until_the_code_changes(monkeypatch, tmp_path):
       ['--config.optimizer=lamb'],
     ),
     (['vit-jax', 'predict', '--config.optimizer', '='], []),
+    # Run files of the package by name; folders and Python files here.
+    (
+      ['vit-jax', 'train', '--config', '=', 'b16_'],
+      ['b16_cifar10', 'b16_cifar100', 'b16_imagenet'],
+    ),
+    (['vit-jax', 'sweep', '--config=finetune'], ['--config=finetune_mini']),
+    (
+      ['vit-jax', 'train', '--config', '=', 'configs/lit'],
+      ['configs/lit_folder.py'],
+    ),
+    (['vit-jax', 'train', '--config', '=', 'confi'], ['configs/']),
+    (['vit-jax', 'predict', '--config', '=', 'b16_'], []),
   ],
 )
 def test_bash_completes(words, want, tmp_path):

@@ -19,6 +19,7 @@ from vit_jax.configs import validate
 from vit_jax.data import preprocessing
 from vit_jax.models import flops
 from vit_jax.runtime import errors
+from vit_jax.weights import formats
 from vit_jax.weights import initial as initial_lib
 from vit_jax.weights import released
 
@@ -168,3 +169,17 @@ def test_validate_refuses_vit_on_captions(captions):
     config.model = model_configs.get_model_config('b16')
   with pytest.raises(errors.UserError, match='the model ViT-B_16. LiT models'):
     validate.validate(config)
+
+
+@pytest.mark.parametrize(
+  ('to', 'message'),
+  [
+    ('timm', 'timm has no LiT models. Try to=npz'),
+    ('huggingface', 'transformers has no LiT.* Try .*to=npz'),
+  ],
+)
+def test_convert_refuses_lit(lit_run, tmp_path, to, message):
+  weights = checkpoint.read(lit_run[1] / 'artifact')
+  with pytest.raises(errors.UserError, match=message):
+    formats.convert(weights, str(tmp_path / 'x'), to)
+  assert not list(tmp_path.iterdir())

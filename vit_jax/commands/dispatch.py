@@ -49,7 +49,7 @@ COMMANDS = (
 # Bash splits words at '=' and replaces only the last part; zsh does neither.
 _BASH = """\
 _vit_jax() {
-  local word="${COMP_WORDS[COMP_CWORD]}" before="" answers
+  local word="${COMP_WORDS[COMP_CWORD]}" before="" answers file
   if [ "$word" = "=" ]; then
     before="${COMP_WORDS[COMP_CWORD-1]}=" word=""
   elif [ "${COMP_WORDS[COMP_CWORD-1]}" = "=" ]; then
@@ -58,6 +58,11 @@ _vit_jax() {
   answers="$(vit-jax --complete "${COMP_WORDS[1]}" "$before$word")"
   [ "$COMP_CWORD" = 1 ] && answers="$(vit-jax --complete)"
   COMPREPLY=($(compgen -W "$answers" -- "$before$word"))
+  case "$before$word" in --config=*)
+    file="$before$word" file="${file#--config=}"
+    COMPREPLY+=($(compgen -P --config= -d -S / -- "$file"))
+    COMPREPLY+=($(compgen -P --config= -f -X '!*.py' -- "$file"))
+  esac
   COMPREPLY=("${COMPREPLY[@]#"$before"}")
 }
 complete -o default -o nospace -F _vit_jax vit-jax
@@ -108,6 +113,10 @@ def completions(command: str, word: str = '') -> list[str]:
       temporary = path.with_name(f'{path.name}.{os.getpid()}')
       temporary.write_text(json.dumps(known), encoding='utf-8')
       temporary.replace(path)
+  if word.startswith('--config=') and '--config=' in known[command]:
+    from vit_jax.configs import run_files  # Imported late: it takes time.
+
+    return [f'--config={name}' for name in run_files.names()]
   if '=' in word:
     flag = word[: word.index('=') + 1]
     return [w for w in known[command] if w.startswith(flag) and w != flag]

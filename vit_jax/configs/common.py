@@ -85,7 +85,7 @@ def _add_model(config: types.SimpleNamespace) -> None:
   # pretrained weights; without weights, 1e-6 and the tanh approximation, as in
   # the official models. PyTorch's models differ.
   config.layer_norm_epsilon = rules.number(None, low=0.0, kind=float)
-  config.exact_gelu = placeholder(bool)
+  config.exact_gelu = rules.one_of(True, False, kind=bool)
   # Position embeddings: 'learn', or 'sincos2d', which are fixed
   # (arXiv:2205.01580). Pretrained weights must then have fixed ones too.
   config.posemb = rules.one_of('learn', 'sincos2d')
