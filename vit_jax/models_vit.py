@@ -1,10 +1,10 @@
 """The official import path of `vit_jax.models.vit`."""
 
+from vit_jax.models.parts import IdentityLayer
+from vit_jax.models.parts import MlpBlock
 from vit_jax.models.vit import AddPositionEmbs
 from vit_jax.models.vit import Encoder
 from vit_jax.models.vit import Encoder1DBlock
-from vit_jax.models.vit import IdentityLayer
-from vit_jax.models.vit import MlpBlock
 from vit_jax.models.vit import VisionTransformer
 
 __all__ = (

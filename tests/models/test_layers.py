@@ -9,7 +9,7 @@ import pytest
 
 from vit_jax import models
 from vit_jax.models import layers
-from vit_jax.models import vit
+from vit_jax.models import parts
 from vit_jax.training import update
 
 SPECS = {  # Every product of the models, with small sizes.
@@ -177,6 +177,6 @@ def test_patch_embedding_is_a_convolution(size):
 
 
 def test_a_call_with_another_rank_than_annotated_is_refused():
-  block = vit.MlpBlock(mlp_dim=3)
+  block = parts.MlpBlock(mlp_dim=3)
   with pytest.raises(jaxtyping.TypeCheckError):
     block.init(jax.random.key(0), jnp.ones((2, 3)), deterministic=True)

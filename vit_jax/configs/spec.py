@@ -1,5 +1,6 @@
 """Properties of a model, derived from its config here and nowhere else."""
 
+from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
@@ -7,6 +8,18 @@ from vit_jax.configs.models import ModelConfig
 
 # Names of the blocks of all families, without their numbers.
 BLOCKS = ('encoderblock', 'MixerBlock')
+
+# How the tokens of a ViT become features, see `models.pooling`.
+CLASSIFIERS = (
+  'token',
+  'gap',
+  'token_gap',
+  'token_mean',
+  'map',
+  'token_map',
+  'unpooled',
+  'token_unpooled',
+)
 
 # Names of the parameters that see the image, of all families.
 FIRST_KERNELS = ('conv_root/kernel', 'embedding/kernel', 'stem/kernel')
@@ -31,13 +44,16 @@ class ModelSpec:
     block: name of the blocks, without their number.
     last_norm: name of the LayerNorm after the blocks, before the pooling; ''
       if it comes after the pooling or there is none.
-    num_prefix_tokens: tokens before those of the patches, class token first.
+    extra_tokens: number of the tokens before those of the patches, by parameter.
+    num_positioned: how many of them have position embeddings.
     position_embeddings: parameter with one embedding per token; '' without one.
     token_mixing: parameter with one row per patch, which fixes their number; ''
       if any number of patches is possible.
     pads: whether images are padded to whole patches, instead of cut.
+    posemb_resize: how position embeddings are resized.
     pooling: from tokens to features, 'gap' or another `classifier` of a ViT.
     representation_size: width of the layer before the head; 0 without one.
+    heads: modules that training for other classes replaces.
   """
 
   family: str
@@ -51,12 +67,43 @@ class ModelSpec:
   num_heads: int = 0
   block: str
   last_norm: str
-  num_prefix_tokens: int = 0
+  extra_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  num_positioned: int = 0
   position_embeddings: str = ''
+  posemb_resize: str = 'zoom'
   token_mixing: str = ''
   pads: bool = False
   pooling: str = 'gap'
   representation_size: int = 0
+  heads: tuple[str, ...] = ('head',)
+
+  @property
+  def num_prefix_tokens(self) -> int:
+    """How many tokens there are before those of the patches."""
+    return sum(self.extra_tokens.values())
+
+  @property
+  def has_class_token(self) -> bool:
+    """Whether the first token is a class token."""
+    return bool(self.extra_tokens.get('cls'))
+
+  def check(self, image_size: tuple[int, int]) -> None:
+    """Raises a ValueError if there is no such ViT, or not for such images."""
+    if self.pooling not in CLASSIFIERS:
+      raise ValueError(
+        f'classifier is {self.pooling!r}, must be one of {CLASSIFIERS}.'
+      )
+    if not self.depth and self.num_prefix_tokens:
+      raise ValueError(
+        f"classifier is {self.pooling!r}, must be 'gap' or 'unpooled'"
+        f' without a transformer, which adds the class token.'
+      )
+    if 0 in self.grid(image_size):
+      (height, width), patch = image_size, self.patch_size
+      raise ValueError(
+        f'Images of {height}x{width} pixels hold no patch of'
+        f' {patch[0]}x{patch[1]}. Try larger images or smaller patches.'
+      )
 
   def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
     """Returns (rows, columns) of patches in an image (height, width)."""
@@ -126,6 +173,13 @@ def _vit(model: ModelConfig) -> ModelSpec:
   pooling = model.get('classifier', 'token')
   norm_is_last = encoder and not model.get('fc_norm', False)
   has_positions = encoder and encoder.get('add_position_embedding', True)
+  distillation = model.get('distillation') or ''
+  tokens = {
+    'cls': int(pooling.startswith('token')),
+    'dist': int(bool(distillation)),
+    'reg': model.get('num_registers') or 0,
+  }
+  positioned = model.get('num_positioned')
   return ModelSpec(
     family='vit',
     name=model.get('model_name') or '',
@@ -137,11 +191,16 @@ def _vit(model: ModelConfig) -> ModelSpec:
     num_heads=encoder.get('num_heads', 0),
     block='encoderblock',
     last_norm='encoder_norm' if norm_is_last else '',
-    num_prefix_tokens=int(pooling.startswith('token')),
+    extra_tokens=tokens,
+    num_positioned=(
+      tokens['cls'] + tokens['dist'] if positioned is None else positioned
+    ),
     position_embeddings=(
       'Transformer/posembed_input/pos_embedding' if has_positions else ''
     ),
+    posemb_resize=model.get('posemb_resize') or 'zoom',
     pooling=pooling,
+    heads=('head', 'head_dist') if distillation == 'head' else ('head',),
     representation_size=model.get('representation_size') or 0,
   )
 

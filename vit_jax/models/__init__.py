@@ -31,10 +31,10 @@ from vit_jax.models import blocks
 from vit_jax.models.lit import LitModel
 from vit_jax.models.lit import similarities
 from vit_jax.models.mixer import MlpMixer
+from vit_jax.models.parts import MlpBlock
 from vit_jax.models.vit import AddPositionEmbs
 from vit_jax.models.vit import Encoder
 from vit_jax.models.vit import Encoder1DBlock
-from vit_jax.models.vit import MlpBlock
 from vit_jax.models.vit import VisionTransformer
 
 __all__ = (

@@ -7,7 +7,7 @@ Activations between products are bfloat16 on accelerators, which saves bandwidth
 and float32 on CPUs, where bfloat16 is slow except in products.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import contextvars
 import functools
@@ -104,13 +104,13 @@ def _backward(spec, saved, gradient):
 _bfloat16_einsum.defvjp(_forward, _backward)
 
 
-def head(num_classes: int, bias_init: float) -> nn.Dense:
+def head(num_classes: int, bias_init: float, name: str = 'head') -> nn.Dense:
   """Returns the last layer of a classifier, whose kernel starts at zero."""
   return nn.Dense(
     num_classes,
     kernel_init=ZEROS,
     bias_init=nn.initializers.constant(bias_init),
-    name='head',
+    name=name,
   )
 
 
@@ -182,19 +182,21 @@ class PatchEmbedding(nn.Module):
   features: int
   patch_size: tuple[int, int]
   dtype: Any = jnp.float32
+  use_bias: bool = True
 
   @nn.compact
   def __call__(self, images: Num[Array, 'B H W C']) -> Tokens:
     (height, width), channels = self.patch_size, images.shape[-1]
     shape = (height, width, channels, self.features)
     kernel = self.param('kernel', LECUN, shape)
-    bias = self.param('bias', ZEROS, (self.features,))
     rows, columns = images.shape[1] // height, images.shape[2] // width
     x = images[:, : rows * height, : columns * width]
     x = x.reshape(-1, rows, height, columns, width, channels)
     x = x.swapaxes(2, 3).reshape(x.shape[0], rows * columns, -1)
     kernel = kernel.reshape(-1, self.features)
-    y = einsum('blk,kd->bld', x, kernel, self.dtype) + bias
+    y = einsum('blk,kd->bld', x, kernel, self.dtype)
+    if self.use_bias:
+      y = y + self.param('bias', ZEROS, (self.features,))
     return y.astype(activation_dtype(self.dtype))
 
 
@@ -207,9 +209,10 @@ class Projection(nn.Module):
   inputs: tuple[int, ...]
   outputs: tuple[int, ...]
   kernel_init: Any = LECUN
+  use_bias: bool = True
 
   @nn.compact
-  def __call__(self) -> tuple[Float[Array, 'I O'], Float[Array, ' O']]:
+  def __call__(self) -> tuple[Float[Array, 'I O'], Float[Array, ' O'] | float]:
     """Returns kernel and bias as a matrix and a vector: faster to multiply."""
     matrix = (math.prod(self.inputs), math.prod(self.outputs))
 
@@ -218,8 +221,11 @@ class Projection(nn.Module):
 
     shape = (*self.inputs, *self.outputs)
     kernel = self.param('kernel', init, shape, jnp.float32)
+    kernel = jnp.asarray(kernel).reshape(matrix)
+    if not self.use_bias:
+      return kernel, 0.0
     bias = self.param('bias', ZEROS, self.outputs)
-    return jnp.asarray(kernel).reshape(matrix), jnp.asarray(bias).reshape(-1)
+    return kernel, jnp.asarray(bias).reshape(-1)
 
 
 # 'cudnn' does not keep the weights [B, N, L, L] in memory.
@@ -227,11 +233,21 @@ ATTENTION = ('xla', 'cudnn')
 
 
 class MultiHeadDotProductAttention(nn.Module):
-  """Self-attention (arXiv:1706.03762, Sec. 3.2.2).
+  """Attention (arXiv:1706.03762, Sec. 3.2.2) of tokens to themselves or to others.
 
-  The weights [B, N, L, L] are sown as `attention_weights`, before dropout; Flax
+  The weights [B, N, L, M] are sown as `attention_weights`, before dropout; Flax
   drops them unless `mutable='intermediates'`. With dropout, or when the weights are
   asked for, 'xla' replaces any other implementation.
+
+  Attributes:
+    num_heads: N; each has width D / N.
+    dropout_rate: of the weights.
+    kernel_init: of the four projections.
+    implementation: one of `ATTENTION`.
+    dtype: of the computation.
+    biases: letters of the projections that have one, of 'qkv'.
+    rotary: rotates queries and keys by their positions.
+    causal: whether a token sees only itself and those before it.
   """
 
   num_heads: int
@@ -239,23 +255,39 @@ class MultiHeadDotProductAttention(nn.Module):
   kernel_init: Any = LECUN
   implementation: str = 'xla'
   dtype: Any = jnp.float32
+  biases: str = 'qkv'
+  rotary: Callable[[Array], Array] | None = None
+  causal: bool = False
 
   @nn.compact
-  def __call__(self, x: Tokens, *, deterministic: bool) -> Tokens:
+  def __call__(
+    self,
+    x: Float[Array, 'B L D'],
+    context: Float[Array, 'B M D'] | None = None,
+    *,
+    deterministic: bool,
+  ) -> Float[Array, 'B L D']:
+    """Returns what the tokens `x` read from `context`, by default themselves."""
     width, heads = x.shape[-1], self.num_heads
     split = (heads, width // heads)
 
-    def project(name: str) -> Float[Array, 'B L N H']:
-      kernel, bias = Projection((width,), split, self.kernel_init, name=name)()
-      y = einsum('bld,de->ble', x, kernel, self.dtype) + bias
-      return _activation(y, self.dtype).reshape(*x.shape[:2], *split)
+    def project(name: str, y: Float[Array, 'B M D']) -> Array:
+      kernel, bias = Projection(
+        (width,), split, self.kernel_init, name[0] in self.biases, name=name
+      )()
+      z = einsum('bld,de->ble', y, kernel, self.dtype) + bias
+      return _activation(z, self.dtype).reshape(*y.shape[:2], *split)
 
-    query, key, value = (project(name) for name in ('query', 'key', 'value'))
+    context = x if context is None else context
+    query = project('query', x)
+    key, value = project('key', context), project('value', context)
+    if self.rotary is not None:
+      query, key = self.rotary(query), self.rotary(key)
     drops = self.dropout_rate > 0 and not deterministic
     sows = self.is_mutable_collection('intermediates')
     if self.implementation == 'cudnn' and not drops and not sows:
       y = jax.nn.dot_product_attention(
-        query, key, value, implementation='cudnn'
+        query, key, value, is_causal=self.causal, implementation='cudnn'
       )
     else:
       y = self._attend(query, key, value, drops)
@@ -267,13 +299,17 @@ class MultiHeadDotProductAttention(nn.Module):
   def _attend(
     self,
     query: Float[Array, 'B L N H'],
-    key: Float[Array, 'B L N H'],
-    value: Float[Array, 'B L N H'],
+    key: Float[Array, 'B M N H'],
+    value: Float[Array, 'B M N H'],
     drops: bool,
   ) -> Float[Array, 'B L N H']:
     query = query / np.sqrt(query.shape[-1]).astype(query.dtype)
     logits = einsum('blnh,bmnh->bnlm', query, key, self.dtype)
     logits = ad_checkpoint.checkpoint_name(logits, 'attention')
+    if self.causal:
+      logits = jnp.where(
+        np.tri(*logits.shape[-2:], dtype=bool), logits, -np.inf
+      )
     weights = jax.nn.softmax(logits)
     self.sow('intermediates', 'attention_weights', weights)
     if drops:

@@ -1,6 +1,10 @@
-"""Fixed position embeddings."""
+"""Positions that are not learned: sines and cosines, and rotations."""
 
-from jaxtyping import Float
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
 import numpy as np
 
 _TEMPERATURE = 10_000
@@ -31,3 +35,41 @@ def are_sincos2d(embeddings: Float[np.ndarray, 'N D']) -> bool:
     for grid in grids
     if grid[0] * grid[1] == len(embeddings)
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotary:
+  """Rotates queries and keys by the place of their patch (DINOv3, arXiv:2508.10104).
+
+  Attributes:
+    grid: (rows, columns) of patches, the last tokens; those before them stay.
+    base: ratio of the longest period to the shortest.
+  """
+
+  grid: tuple[int, int]
+  base: float
+
+  def __call__(self, x: Float[Array, 'B L N H']) -> Float[Array, 'B L N H']:
+    """Returns the heads, rotated; raises a ValueError unless 4 divides H."""
+    cos, sin = _rotations(self.grid, self.base, x.shape[-1])
+    prefix = x.shape[1] - len(cos)
+    patches = x[:, prefix:].astype(jnp.float32)
+    first, second = jnp.split(patches, 2, axis=-1)
+    quarter_turn = jnp.concatenate([-second, first], axis=-1)
+    rotated = patches * cos[:, None] + quarter_turn * sin[:, None]
+    return jnp.concatenate([x[:, :prefix], rotated.astype(x.dtype)], axis=1)
+
+
+@functools.lru_cache(maxsize=8)
+def _rotations(
+  grid: tuple[int, int], base: float, width: int
+) -> tuple[Float[np.ndarray, 'L H'], Float[np.ndarray, 'L H']]:
+  """Returns cosines and sines: a quarter of the width a coordinate, twice."""
+  if width % 4:
+    raise ValueError(f'Heads have width {width}, must be a multiple of 4.')
+  frequencies = base ** -np.arange(0, 1, 4 / width)
+  rows, columns = ((np.arange(n) + 0.5) / n * 2 - 1 for n in grid)
+  places = np.stack(np.meshgrid(rows, columns, indexing='ij'), -1)
+  angles = 2 * np.pi * places.reshape(-1, 2, 1) * frequencies
+  angles = np.tile(angles.reshape(len(angles), -1), 2)
+  return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)

@@ -11,76 +11,51 @@ from collections.abc import Callable
 import functools
 from typing import Any
 
+import flax
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
+import numpy as np
 
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
 from vit_jax.models import blocks
 from vit_jax.models import layers
+from vit_jax.models import parts
+from vit_jax.models import pooling
+from vit_jax.models import positions
 from vit_jax.models import resnet as resnet_lib
 
 Tokens = Float[Array, 'B L D']
 
-_KERNEL_INIT = nn.initializers.xavier_uniform()
-_BIAS_INIT = nn.initializers.normal(stddev=1e-6)
-
-CLASSIFIERS = ('token', 'gap', 'token_gap', 'unpooled', 'token_unpooled')
-
-
-class IdentityLayer(nn.Module):
-  """Gives its input a name, by which `capture_intermediates` finds it."""
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    return x
-
 
 class AddPositionEmbs(nn.Module):
-  """Adds learned position embeddings, one vector a token (Eq. 1)."""
+  """Adds learned position embeddings, one vector a token (Eq. 1).
+
+  Tokens from the first to before the second number of `without` have none.
+  """
 
   posemb_init: Callable[..., Any] = nn.initializers.normal(stddev=0.02)
+  without: tuple[int, int] = (0, 0)
 
   @nn.compact
   def __call__(self, inputs: Tokens) -> Tokens:
-    shape = (1, *inputs.shape[1:])
+    _, length, width = inputs.shape
+    start, stop = self.without
+    shape = (1, length - (stop - start), width)
     embeddings = self.param('pos_embedding', self.posemb_init, shape)
+    if stop > start:
+      nothing = np.zeros((1, stop - start, width), np.float32)
+      rest = embeddings[:, :start], nothing, embeddings[:, start:]
+      embeddings = jnp.concatenate(rest, axis=1)
     return inputs + embeddings.astype(inputs.dtype)
-
-
-class MlpBlock(nn.Module):
-  """Dense, gelu, Dense, on each token alone (Sec. 3.1)."""
-
-  mlp_dim: int
-  dropout_rate: float = 0.1
-  exact_gelu: bool = False
-  dtype: Any = jnp.float32
-  out_dim: int | None = None  # None: as wide as the input.
-  kernel_init: Callable[..., Any] = _KERNEL_INIT
-  bias_init: Callable[..., Any] = _BIAS_INIT
-
-  @nn.compact
-  def __call__(
-    self, x: Tokens, *, deterministic: bool
-  ) -> Float[Array, 'B L _']:
-    dense = functools.partial(
-      layers.Dense,
-      kernel_init=self.kernel_init,
-      bias_init=self.bias_init,
-      dtype=self.dtype,
-    )
-    h_BLF = nn.gelu(dense(self.mlp_dim)(x), approximate=not self.exact_gelu)
-    # One Dropout module for each place: the name is part of its random stream.
-    h_BLF = nn.Dropout(self.dropout_rate)(h_BLF, deterministic=deterministic)
-    y = dense(self.out_dim or x.shape[-1])(h_BLF)
-    return nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
 
 
 class Encoder1DBlock(nn.Module):
   """Attention between tokens (Eq. 2), then an MLP on each (Eq. 3).
 
-  Each reads the tokens after a LayerNorm and adds its output to them.
+  Each reads the tokens after a LayerNorm and adds its output to them, multiplied
+  by a LayerScale if `layer_scale`, its first value, is given.
   """
 
   mlp_dim: int
@@ -91,6 +66,11 @@ class Encoder1DBlock(nn.Module):
   exact_gelu: bool = False
   attention: str = 'xla'
   dtype: Any = jnp.float32
+  activation: str = 'gelu'
+  layer_scale: float | None = None
+  biases: str = 'qkv'
+  rotary: positions.Rotary | None = None
+  causal: bool = False
 
   @nn.compact
   def __call__(
@@ -103,33 +83,46 @@ class Encoder1DBlock(nn.Module):
     norm = functools.partial(
       layers.LayerNorm, epsilon=self.layer_norm_epsilon, dtype=self.dtype
     )
-    drop_branch = functools.partial(
-      blocks.drop_branch,
-      self,
-      rate=stochastic_depth_rate,
-      deterministic=deterministic,
-    )
+
+    def branch(y: Tokens) -> Tokens:
+      if self.layer_scale is not None:
+        y = parts.LayerScale(self.layer_scale)(y)
+      return blocks.drop_branch(
+        self, y, stochastic_depth_rate, deterministic=deterministic
+      )
+
     attention = layers.MultiHeadDotProductAttention(
       num_heads=self.num_heads,
       dropout_rate=self.attention_dropout_rate,
-      kernel_init=_KERNEL_INIT,
+      kernel_init=parts.KERNEL_INIT,
       implementation=self.attention,
       dtype=self.dtype,
+      biases=self.biases,
+      rotary=self.rotary,
+      causal=self.causal,
     )
-    mlp = MlpBlock(self.mlp_dim, self.dropout_rate, self.exact_gelu, self.dtype)
+    mlp = parts.MlpBlock(
+      self.mlp_dim,
+      self.dropout_rate,
+      self.exact_gelu,
+      self.dtype,
+      activation=self.activation,
+    )
 
     y = attention(norm()(inputs), deterministic=deterministic)
     y = nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
-    x = inputs + drop_branch(y)  # Eq. 2
+    x = inputs + branch(y)  # Eq. 2
     y = mlp(norm()(x), deterministic=deterministic)
-    return x + drop_branch(y)  # Eq. 3
+    return x + branch(y)  # Eq. 3
 
 
 class Encoder(nn.Module):
   """Position embeddings, `num_layers` blocks and a last LayerNorm (Eq. 1-4).
 
   `remat`, `scan_layers` and `stochastic_depth_rate` are arguments of
-  `blocks.apply_blocks`, `attention` one of `layers.ATTENTION`.
+  `blocks.apply_blocks`, `attention` one of `layers.ATTENTION`, `without` one of
+  `AddPositionEmbs`, `block` a mapping of further arguments for `Encoder1DBlock`.
+  CLIP has a `first_norm`, before the blocks.
   """
 
   num_layers: int
@@ -146,12 +139,20 @@ class Encoder(nn.Module):
   remat: str = ''
   scan_layers: bool = False
   dtype: Any = jnp.float32
+  block: model_configs.ModelConfig = flax.core.FrozenDict()
+  first_norm: bool = False
+  without: tuple[int, int] = (0, 0)
 
   @nn.compact
   def __call__(self, x: Tokens, *, train: bool) -> Tokens:
     if self.add_position_embedding:
-      x = AddPositionEmbs(name='posembed_input')(x)
+      x = AddPositionEmbs(without=self.without, name='posembed_input')(x)
       x = nn.Dropout(self.dropout_rate)(x, deterministic=not train)
+    norm = functools.partial(
+      layers.LayerNorm, self.layer_norm_epsilon, self.dtype
+    )
+    if self.first_norm:
+      x = norm(name='first_norm')(x)
     make_block = functools.partial(
       Encoder1DBlock,
       mlp_dim=self.mlp_dim,
@@ -162,6 +163,7 @@ class Encoder(nn.Module):
       exact_gelu=self.exact_gelu,
       attention=self.attention,
       dtype=self.dtype,
+      **self.block,
     )
     x = blocks.apply_blocks(
       make_block,
@@ -173,11 +175,7 @@ class Encoder(nn.Module):
       remat=self.remat,
       scan=self.scan_layers,
     )
-    if not self.final_norm:
-      return x
-    return layers.LayerNorm(
-      self.layer_norm_epsilon, self.dtype, name='encoder_norm'
-    )(x)
+    return norm(name='encoder_norm')(x) if self.final_norm else x
 
 
 class VisionTransformer(nn.Module):
@@ -186,20 +184,27 @@ class VisionTransformer(nn.Module):
   Attributes:
     num_classes: size of the head; None leaves it out and returns features.
     patches: mapping whose `size` is (height, width) of a patch in pixels, or in
-      cells of the ResNet's feature map.
+      cells of the ResNet's feature map; `bias` False leaves that out.
     transformer: mapping of arguments for `Encoder`; None leaves it out.
     hidden_size: width D of the tokens.
     resnet: mapping of arguments for `resnet.resnet`, the stem of a hybrid.
     representation_size: width of a tanh layer before the head, as used in
       pre-training; None leaves it out.
-    classifier: 'token' (class token), 'gap' (mean of the tokens), 'token_gap'
-      (mean of all but the class token), 'unpooled' (all tokens) or
-      'token_unpooled' (all tokens and the class token).
+    classifier: from tokens to features, see `pooling.pool`.
     fc_norm: whether the last LayerNorm comes after the pooling, not before.
     head_bias_init: initial value of the biases of the head.
     encoder: class of the encoder, or what makes it as `Encoder` is made.
     dtype: of the computation; parameters and logits are always float32.
     model_name: for the reader only.
+    distillation: 'token' for a distillation token after the class token, 'head'
+      for its own head too; logits are the mean of both (arXiv:2012.12877).
+    num_registers: register tokens, between those and the patches
+      (arXiv:2309.16588).
+    num_positioned: how many tokens before the patches have position embeddings;
+      None for the class and the distillation token.
+    rotary_base: see `positions.Rotary`; None for no rotations.
+    projection: width of a linear layer without bias before the head; None for none.
+    posemb_resize: how `weights.adaptation` resizes position embeddings.
   """
 
   num_classes: int | None
@@ -214,6 +219,12 @@ class VisionTransformer(nn.Module):
   encoder: Callable[..., nn.Module] = Encoder
   dtype: Any = jnp.float32
   model_name: str | None = None
+  distillation: str = ''
+  num_registers: int = 0
+  num_positioned: int | None = None
+  rotary_base: float | None = None
+  projection: int | None = None
+  posemb_resize: str = 'zoom'
 
   @nn.compact
   def __call__(
@@ -231,64 +242,56 @@ class VisionTransformer(nn.Module):
         image holds no whole patch.
     """
     x = jnp.asarray(inputs)
-    self._check((x.shape[1], x.shape[2]))
+    what = spec.of_module(self)
+    what.check((x.shape[1], x.shape[2]))
+    grid = what.grid((x.shape[1], x.shape[2]))
     if self.resnet is not None:
       x = resnet_lib.resnet(x, self.resnet, self.dtype)
-    patch_size = tuple(self.patches['size'])
     x = layers.PatchEmbedding(
-      self.hidden_size, patch_size, self.dtype, name='embedding'
+      self.hidden_size,
+      tuple(self.patches['size']),
+      self.dtype,
+      self.patches.get('bias', True),
+      name='embedding',
     )(x)
     if self.transformer is not None:
-      x = self._encode(x, self.transformer, train)
-    x = self._pool(x.astype(jnp.float32))
+      x = self._encode(x, self.transformer, what, grid, train)
+    tokens = x.astype(jnp.float32)
+    x = pooling.pool(tokens, what, self.transformer or {}, self.dtype)
+    if self.fc_norm:
+      epsilon = (self.transformer or {}).get('layer_norm_epsilon', 1e-6)
+      x = nn.LayerNorm(epsilon=epsilon, name='fc_norm')(x)
     if self.representation_size is not None:
       x = nn.tanh(nn.Dense(self.representation_size, name='pre_logits')(x))
     else:
-      x = IdentityLayer(name='pre_logits')(x)
+      x = parts.IdentityLayer(name='pre_logits')(x)
+    if self.projection:
+      x = nn.Dense(self.projection, use_bias=False, name='projection')(x)
     if self.num_classes:
       x = layers.head(self.num_classes, self.head_bias_init)(x)
+      if self.distillation == 'head':
+        head = layers.head(self.num_classes, self.head_bias_init, 'head_dist')
+        x = (x + head(tokens[:, what.extra_tokens['cls']])) / 2
     return x
 
   def _encode(
-    self, x: Tokens, encoder: model_configs.ModelConfig, train: bool
+    self,
+    x: Tokens,
+    encoder: model_configs.ModelConfig,
+    what: spec.ModelSpec,
+    grid: tuple[int, int],
+    train: bool,
   ) -> Float[Array, 'B T D']:
-    if spec.of_module(self).num_prefix_tokens:
-      cls = self.param('cls', nn.initializers.zeros, (1, 1, x.shape[-1]))
-      cls = jnp.tile(cls.astype(x.dtype), (x.shape[0], 1, 1))
-      x = jnp.concatenate([cls, x], axis=1)
+    x = parts.with_tokens(self, what.extra_tokens, x)
+    more = dict(encoder)
+    if self.rotary_base:
+      rotary = positions.Rotary(grid, self.rotary_base)
+      more['block'] = {**encoder.get('block', {}), 'rotary': rotary}
+    if what.num_positioned < what.num_prefix_tokens:
+      more['without'] = (what.num_positioned, what.num_prefix_tokens)
     return self.encoder(
       final_norm=not self.fc_norm,
       dtype=self.dtype,
       name='Transformer',
-      **encoder,
+      **more,
     )(x, train=train)
-
-  def _pool(self, x: Tokens) -> Float[Array, 'B ...']:
-    if self.classifier == 'token':
-      x = x[:, 0]
-    elif self.classifier == 'gap':
-      x = jnp.mean(x, axis=1)
-    elif self.classifier == 'token_gap':
-      x = jnp.mean(x[:, 1:], axis=1)
-    if self.fc_norm:
-      epsilon = (self.transformer or {}).get('layer_norm_epsilon', 1e-6)
-      x = nn.LayerNorm(epsilon=epsilon, name='fc_norm')(x)
-    return x
-
-  def _check(self, image_size: tuple[int, int]) -> None:
-    if self.classifier not in CLASSIFIERS:
-      raise ValueError(
-        f'classifier is {self.classifier!r}, must be one of {CLASSIFIERS}.'
-      )
-    what = spec.of_module(self)
-    if self.transformer is None and what.num_prefix_tokens:
-      raise ValueError(
-        f"classifier is {self.classifier!r}, must be 'gap' or 'unpooled'"
-        f' without a transformer, which adds the class token.'
-      )
-    if 0 in what.grid(image_size):
-      (height, width), patch = image_size, what.patch_size
-      raise ValueError(
-        f'Images of {height}x{width} pixels hold no patch of'
-        f' {patch[0]}x{patch[1]}. Try larger images or smaller patches.'
-      )
