@@ -1,11 +1,15 @@
-"""LiT: images and texts to embeddings of one space (arXiv:2111.07991)."""
+"""LiT, CLIP, SigLIP: images and texts to embeddings of one space.
+
+arXiv:2111.07991, arXiv:2103.00020, arXiv:2303.15343.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import flax
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int, Num
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, Num
 
 from vit_jax import official
 from vit_jax.configs import models as model_configs
@@ -44,9 +48,14 @@ def _bert_sizes(
 
 
 class TextTransformer(nn.Module):
-  """A Vision Transformer's encoder on tokens; the last one stands for the text.
+  """A Vision Transformer's encoder on tokens; one of them stands for the text.
 
-  `num_classes` is the width of the linear head.
+  Attributes:
+    num_classes: width of the linear head.
+    end: the token that stands for the text, at its first place; None for the last
+      token, whatever it is.
+    head_bias: whether the head has a bias.
+    encoder: further arguments of `vit.Encoder`.
   """
 
   num_classes: int
@@ -56,12 +65,16 @@ class TextTransformer(nn.Module):
   num_heads: int = 8
   dropout_rate: float = 0.0
   vocab_size: int = 32_000
+  end: int | None = None
+  head_bias: bool = True
+  encoder: model_configs.ModelConfig = flax.core.FrozenDict()
 
   @nn.compact
   def __call__(
     self, tokens: Int[ArrayLike, 'B L'], *, train: bool = False
   ) -> Embeddings:
-    x = nn.Embed(self.vocab_size, self.width)(jnp.asarray(tokens))
+    ids = jnp.asarray(tokens)
+    x = nn.Embed(self.vocab_size, self.width)(ids)
     posemb_init = nn.initializers.normal(stddev=self.width**-0.5)
     x = x + self.param('pos_embedding', posemb_init, (1, *x.shape[1:]))
     x = vit.Encoder(
@@ -71,8 +84,15 @@ class TextTransformer(nn.Module):
       dropout_rate=self.dropout_rate,
       attention_dropout_rate=0.0,
       add_position_embedding=False,
+      **self.encoder,
     )(x, train=train)
-    return nn.Dense(self.num_classes, name='head')(x[:, -1])
+    x = x[:, -1] if self.end is None else _first(x, ids == self.end)
+    return nn.Dense(self.num_classes, self.head_bias, name='head')(x)
+
+
+def _first(x: Float[Array, 'B L D'], chosen: Bool[Array, 'B L']) -> Embeddings:
+  """Returns the first token that is chosen, of each text."""
+  return x[jnp.arange(len(x)), jnp.argmax(chosen, axis=1)]
 
 
 TEXT_MODELS = {'bert': BertModel, 'text_transformer': TextTransformer}

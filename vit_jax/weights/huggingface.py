@@ -1,7 +1,8 @@
-"""Reads `ViTForImageClassification` and `ViTModel` of transformers."""
+"""Reads models of transformers: ViTs, and those in `families`."""
 
 from collections.abc import Mapping, Sequence
 import copy
+import dataclasses
 import math
 import pathlib
 import re
@@ -9,9 +10,12 @@ from typing import Any
 
 from absl import logging
 
+from vit_jax import models
+from vit_jax.data import preprocessing
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
 from vit_jax.weights import extras
+from vit_jax.weights import families
 from vit_jax.weights import infer
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import torch_layout
@@ -53,9 +57,6 @@ _ALIASES = (  # Modules of transformers 5; its files keep the old names.
   (r'mlp\.fc1', 'intermediate.dense'),
   (r'mlp\.fc2', 'output.dense'),
 )
-
-# Whether `hidden_act` is the exact GELU.
-_EXACT_GELU = {'gelu': True, 'gelu_new': False, 'gelu_pytorch_tanh': False}
 
 SIGMOID = 'multi_label_classification'  # The `problem_type` of that loss.
 
@@ -105,10 +106,67 @@ def from_state_dict(
 
   The pooler of a `ViTModel` is the `pre_logits` layer of the official models.
   """
-  if (kind := config.get('model_type', 'vit')) != 'vit':
-    raise weights_lib.WeightsError(
-      f"is a model of type {kind!r} of transformers; only 'vit' can be read."
+  kind = config.get('model_type', 'vit')
+  if kind in families.FAMILIES:
+    weights, names = _of_family(
+      families.FAMILIES[kind], arrays, config, model_name
     )
+  elif kind == 'vit':
+    weights, names = _of_vit(arrays, config, model_name)
+  else:
+    known = ', '.join(('vit', *families.FAMILIES))
+    raise weights_lib.WeightsError(
+      f'is a model of type {kind!r} of transformers; those that can be read are'
+      f' {known}.'
+    )
+  weights = _describe(weights, config, preprocessor)
+  weights_lib.check(weights, names)
+  return weights
+
+
+def _of_family(
+  family: families.Family,
+  arrays: Mapping[str, Any],
+  config: Mapping[str, Any],
+  model_name: str,
+) -> tuple[weights_lib.Weights, dict[str, str]]:
+  """Returns the weights and the names of their arrays."""
+  arrays = family.split(
+    {k: x for k, x in arrays.items() if not k.endswith(family.ignored)}
+  )
+  head = 'classifier.weight' in arrays
+  model = {'model_name': model_name, **family.read(config, head)}
+  names = family.names(model, head)
+  num_classes = len(arrays[names['head/bias']]) if head else None
+  vision = config.get('vision_config', config)
+  size = families.pair(vision.get('image_size', 224))
+  channels = vision.get('num_channels', 3)
+  want = weights_lib.flatten(
+    models.abstract_params(
+      weights_lib.module_of(model, num_classes), (*size, channels)
+    )
+  )
+  names = {ours: names[ours] for ours in want}
+  flat = torch_layout.renamed(arrays, names, {*map(torch_layout.part, names)})
+
+  def num_heads(name: str) -> int:
+    shape = want[name].shape
+    return shape[0] if name.endswith('/out/kernel') else shape[-2:][0]
+
+  params = torch_layout.to_linen(flat, names, num_heads)
+  weights = weights_lib.Weights(
+    params=params,
+    model=model,
+    class_names=weights_lib.numbered_classes(params),
+    preprocessing=preprocessing.Preprocessing(size=size, channels=channels),
+  )
+  return weights, names
+
+
+def _of_vit(
+  arrays: Mapping[str, Any], config: Mapping[str, Any], model_name: str
+) -> tuple[weights_lib.Weights, dict[str, str]]:
+  """Returns the weights and the names of their arrays; `config` may be empty."""
   arrays = {_old_name(name): x for name, x in arrays.items()}
   head = 'classifier.weight' in arrays
   if head:  # Then transformers does not use the pooler.
@@ -124,9 +182,29 @@ def from_state_dict(
     width = flat['cls'].shape[-1]
     num_heads = infer.known_num_heads(width, has_config=bool(config))
   params = torch_layout.to_linen(flat, names, num_heads)
-  weights = _describe(infer.described(params, model_name), config, preprocessor)
-  weights_lib.check(weights, names)
-  return weights
+  weights = infer.described(params, model_name)
+  model = copy.deepcopy(dict(weights.known_model()))
+  model['transformer'] |= _of_json(config)
+  return dataclasses.replace(weights, model=model), names
+
+
+def _of_json(config: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns what the `config.json` of a ViT says about its encoder."""
+  activation = config.get('hidden_act', 'gelu')
+  pooler = config.get('pooler_act', 'tanh')
+  if activation not in families.EXACT_GELU or pooler != 'tanh':
+    raise weights_lib.WeightsError(
+      f'has the activation {activation!r} and the pooler {pooler!r}; known are'
+      f' {sorted(families.EXACT_GELU)} and tanh.'
+    )
+  return {
+    'dropout_rate': float(config.get('hidden_dropout_prob', 0.0)),
+    'attention_dropout_rate': float(
+      config.get('attention_probs_dropout_prob', 0.0)
+    ),
+    'layer_norm_epsilon': float(config.get('layer_norm_eps', 1e-12)),
+    'exact_gelu': families.EXACT_GELU[activation],
+  }
 
 
 def _old_name(name: str) -> str:
@@ -141,37 +219,21 @@ def _describe(
   preprocessor: Mapping[str, Any],
 ) -> weights_lib.Weights:
   """Returns weights with the fields of the JSON files."""
-  activation = config.get('hidden_act', 'gelu')
-  pooler = config.get('pooler_act', 'tanh')
-  if activation not in _EXACT_GELU or pooler != 'tanh':
-    raise weights_lib.WeightsError(
-      f'has the activation {activation!r} and the pooler {pooler!r}; known are'
-      f' {sorted(_EXACT_GELU)} and tanh.'
-    )
-  model = copy.deepcopy(weights.known_model())
-  model['transformer'].update(
-    dropout_rate=float(config.get('hidden_dropout_prob', 0.0)),
-    attention_dropout_rate=float(
-      config.get('attention_probs_dropout_prob', 0.0)
-    ),
-    layer_norm_epsilon=float(config.get('layer_norm_eps', 1e-12)),
-    exact_gelu=_EXACT_GELU[activation],
-  )
   size = weights.preprocessing.size
   if 'image_size' in config:
-    size = config['image_size']
-    size = (size, size) if isinstance(size, int) else tuple(size)
+    size = families.pair(config['image_size'])
   class_names = weights.class_names
   if class_names and (labels := config.get('id2label')):
     labels = {int(i): name for i, name in labels.items()}
     class_names = [labels.get(i, n) for i, n in enumerate(class_names)]
   mean, std = _normalisation(preprocessor)
-  resize_test = _resize_test(preprocessor, size, model['model_name'])
+  resize_test = _resize_test(
+    preprocessor, size, weights.known_model()['model_name']
+  )
   return extras.described(
     weights,
     config,
     {'size': size, 'mean': mean, 'std': std, 'resize_test': resize_test},
-    model=model,
     class_names=class_names,
     loss='sigmoid' if config.get('problem_type') == SIGMOID else 'softmax',
   )

@@ -102,14 +102,20 @@ class Weights:
 
   def module(self) -> nn.Module:
     """Returns the model, without parameters; raises what `known_model` does."""
-    model = self.known_model()
-    if spec.has_texts(model):  # Texts name its classes.
-      return models.from_config(model)
-    return models.from_config(model, num_classes=len(self.class_names) or None)
+    return module_of(self.known_model(), len(self.class_names) or None)
 
   def grid(self) -> tuple[int, int]:
     """Returns (rows, columns) of the patches of an image."""
     return self.spec.grid(self.input_shape()[:2])
+
+
+def module_of(
+  model: model_configs.ModelConfig, num_classes: int | None
+) -> nn.Module:
+  """Returns the model of a config with a head for so many classes, or none."""
+  if spec.has_texts(model):  # Texts name its classes.
+    return models.from_config(model)
+  return models.from_config(model, num_classes=num_classes)
 
 
 _VOCABULARIES = {  # By the name of the tokeniser.

@@ -1,10 +1,11 @@
-"""Exports weights as `ViTForImageClassification` of transformers."""
+"""Exports weights as models of transformers."""
 
 from typing import Any
 
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import extras
+from vit_jax.weights import families
 from vit_jax.weights import huggingface
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import torch_layout
@@ -20,17 +21,26 @@ def export(
   Raises:
     errors.UserError: if transformers has no such model.
   """
-  head = bool(weights.class_names)
+  head, preprocessor = bool(weights.class_names), _preprocessor(weights)
   reasons = _unsupported_features(weights.spec, head)
-  if reasons:
+  reasons = reasons or _unusual_settings(weights.known_model())
+  if not reasons:
+    names = huggingface.array_names(head=head)
+    arrays = torch_layout.from_linen(weights.params, names)
+    config = _vit_config(weights.module(), weights)
+  elif kind := _family_of(weights.known_model(), head):
+    family, model = families.FAMILIES[kind], weights.known_model()
+    names = family.names(model, head)
+    arrays = family.join(torch_layout.from_linen(weights.params, names))
+    config = {
+      **_common_config(weights, kind, family.architectures[head]),
+      **family.write(model),
+    }
+  else:
     raise errors.UserError(
       f'ViTForImageClassification of transformers has no {", no ".join(reasons)}'
       f'. Try to=timm or to=npz.'
     )
-  module: Any = weights.module()
-  names = huggingface.array_names(head=head)
-  arrays = torch_layout.from_linen(weights.params, names)
-  config, preprocessor = _config(module, weights), _preprocessor(weights)
   again = huggingface.from_state_dict(arrays, config, preprocessor)
   config[extras.KEY] = extras.lost(weights, again)
   return arrays, {
@@ -39,14 +49,38 @@ def export(
   }
 
 
-def _config(module: Any, weights: weights_lib.Weights) -> dict[str, Any]:
-  height, width, channels = weights.input_shape()
-  encoder, patch = module.transformer, tuple(module.patches['size'])
-  names = list(weights.class_names)
-  config = {
-    'model_type': 'vit',
-    'architectures': ['ViTForImageClassification' if names else 'ViTModel'],
-    'dtype': 'float32',
+def _family_of(model: weights_lib.Params, head: bool) -> str:
+  """Returns the `model_type` that can say all of a config; '' if none can."""
+  for kind, family in families.FAMILIES.items():
+    if family.architectures[head] is None:
+      continue
+    try:
+      again = family.read(family.write(model), head)
+    except (KeyError, TypeError):  # Of another kind altogether.
+      continue
+    if not families.lost(model, again):
+      return kind
+  return ''
+
+
+def _unusual_settings(model: weights_lib.Params) -> list[str]:
+  """Returns the settings that `ViTConfig` does not have."""
+  encoder = dict(model['transformer'])
+  for name in ('block', 'first_norm'):
+    encoder.pop(name, None)
+  names = ('patches', 'hidden_size', 'classifier', 'representation_size')
+  usual = {name: model[name] for name in names if name in model}
+  return families.lost(model, {**usual, 'transformer': encoder})
+
+
+def _vit_config(module: Any, weights: weights_lib.Weights) -> dict[str, Any]:
+  encoder = module.transformer
+  return {
+    **_common_config(
+      weights,
+      'vit',
+      'ViTForImageClassification' if weights.class_names else 'ViTModel',
+    ),
     'hidden_size': module.hidden_size,
     'num_hidden_layers': encoder['num_layers'],
     'num_attention_heads': encoder['num_heads'],
@@ -57,14 +91,26 @@ def _config(module: Any, weights: weights_lib.Weights) -> dict[str, Any]:
     'hidden_dropout_prob': encoder.get('dropout_rate', 0.0),
     'attention_probs_dropout_prob': encoder.get('attention_dropout_rate', 0.0),
     'layer_norm_eps': encoder.get('layer_norm_epsilon', 1e-6),
-    'image_size': height if height == width else [height, width],
-    'patch_size': patch[0] if patch[0] == patch[1] else list(patch),
-    'num_channels': channels,
+    'patch_size': families.one_or_pair(tuple(module.patches['size'])),
     'qkv_bias': True,
     'pooler_act': 'tanh',
     'pooler_output_size': module.representation_size or module.hidden_size,
   }
-  if names:
+
+
+def _common_config(
+  weights: weights_lib.Weights, kind: str, architecture: str | None
+) -> dict[str, Any]:
+  """Returns the fields of a `config.json` that all families have."""
+  height, width, channels = weights.input_shape()
+  config: dict[str, Any] = {
+    'model_type': kind,
+    'architectures': [architecture],
+    'dtype': 'float32',
+    'image_size': families.one_or_pair((height, width)),
+    'num_channels': channels,
+  }
+  if names := list(weights.class_names):
     config['id2label'] = dict(enumerate(names))
     config['label2id'] = {name: i for i, name in enumerate(names)}
     if weights.loss == 'sigmoid':

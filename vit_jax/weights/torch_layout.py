@@ -1,6 +1,6 @@
 """Converts PyTorch's names and axes to ours and back, by a table of names."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 import re
 from typing import Any
 
@@ -41,7 +41,7 @@ def blocks(ours: str, theirs: str, table: Modules) -> Modules:
 def renamed(
   arrays: Mapping[str, np.ndarray],
   names: Mapping[str, str],
-  needed: Sequence[str] = (),
+  needed: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
   """Returns {official name: array}, with PyTorch's axes.
 
@@ -54,12 +54,12 @@ def renamed(
     WeightsError: if there are other arrays, or incomplete modules or blocks.
   """
   flat = {ours: arrays[name] for ours, name in names.items() if name in arrays}
-  parts = {*needed, *map(_part, flat)}
+  parts = {*needed, *map(part, flat)}
   extra = sorted(arrays.keys() - {names[ours] for ours in flat})
   missing = sorted(
     theirs
     for ours, theirs in names.items()
-    if _part(ours) in parts and ours not in flat
+    if part(ours) in parts and ours not in flat
   )
   if missing or extra:
     lacks = f' It lacks {_some(missing)}.' if missing else ''
@@ -71,7 +71,7 @@ def renamed(
   return flat
 
 
-def _part(name: str) -> str:
+def part(name: str) -> str:
   """Returns the block of an array, or its module outside of blocks."""
   match = _BLOCK.fullmatch(name)
   return match[1] if match else name.rpartition('/')[0] or name
@@ -83,17 +83,23 @@ def _some(names: list[str]) -> str:
 
 
 def to_linen(
-  flat: Mapping[str, np.ndarray], names: Mapping[str, str], num_heads: int
+  flat: Mapping[str, np.ndarray],
+  names: Mapping[str, str],
+  num_heads: int | Callable[[str], int],
 ) -> dict[str, Any]:
-  """Returns parameters with our axes from `renamed`; no array is copied."""
+  """Returns parameters with our axes from `renamed`; no array is copied.
+
+  `num_heads` may be a function of our name of an array.
+  """
   params = {}
   for name, x in flat.items():
+    heads = num_heads(name) if callable(num_heads) else num_heads
     try:
-      params[name] = _from_torch(name, x, num_heads)
+      params[name] = _from_torch(name, x, heads)
     except (TypeError, ValueError) as e:
       raise weights_lib.WeightsError(
-        f'has {names[name]} of shape {x.shape}, which {num_heads!r} heads do'
-        f' not divide.'
+        f'has {names[name]} of shape {x.shape}, which {heads!r} heads do not'
+        f' divide.'
       ) from e
   return weights_lib.unflatten(params)
 

@@ -1,0 +1,139 @@
+"""What is said about a family of models of transformers, and what most share."""
+
+from collections.abc import Callable, Iterable, Mapping
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+Json = Mapping[str, Any]
+Arrays = Mapping[str, Any]
+
+POSITIONS = 'Transformer/posembed_input/pos_embedding'
+
+# Whether `hidden_act` is the exact GELU.
+EXACT_GELU = {'gelu': True, 'gelu_new': False, 'gelu_pytorch_tanh': False}
+
+
+def _unchanged(arrays: Arrays) -> dict[str, Any]:
+  return dict(arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+  """A family of models of transformers.
+
+  Attributes:
+    read: returns our model config for a `config.json` and whether there is a head;
+      what the JSON leaves out has the library's default.
+    write: returns the fields of a `config.json` for our model config. What the
+      JSON cannot say is found by reading it back.
+    names: returns {our name: transformers' name} of all arrays that a model may
+      have; takes our config and whether there is a head.
+    architectures: classes in transformers without and with a head; None where
+      there is none.
+    split: replaces arrays that hold several of ours.
+    join: undoes `split`.
+    ignored: ends of the names of arrays that only training needs.
+  """
+
+  read: Callable[[Json, bool], dict[str, Any]]
+  write: Callable[[Json], dict[str, Any]]
+  names: Callable[[Json, bool], dict[str, str]]
+  architectures: tuple[str | None, str | None]
+  split: Callable[[Arrays], dict[str, np.ndarray]] = _unchanged
+  join: Callable[[Arrays], dict[str, np.ndarray]] = _unchanged
+  ignored: tuple[str, ...] = ()
+
+
+def pair(size: Any) -> tuple[int, int]:
+  """Returns (height, width) of a size that may be one number."""
+  return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def one_or_pair(size: Any) -> int | list[int]:
+  """Undoes `pair`."""
+  return size[0] if size[0] == size[1] else list(size)
+
+
+def vit(
+  config: Json,
+  *,
+  mlp_dim: int,
+  layer_norm_epsilon: float,
+  patch_size: Any,
+  block: Json,
+  **fields: Any,
+) -> dict[str, Any]:
+  """Returns a ViT's config with the fields that all families name alike.
+
+  Args:
+    config: the `config.json`.
+    mlp_dim: width of the MLPs.
+    layer_norm_epsilon: of all LayerNorms.
+    patch_size: one number, or height and width.
+    block: arguments of `Encoder1DBlock`; those at their defaults are left out.
+    **fields: further fields; those at their defaults are left out.
+  """
+  transformer: dict[str, Any] = {
+    'mlp_dim': mlp_dim,
+    'num_heads': config.get('num_attention_heads', 12),
+    'num_layers': config.get('num_hidden_layers', 12),
+    'attention_dropout_rate': float(
+      config.get('attention_probs_dropout_prob', 0.0)
+    ),
+    'dropout_rate': float(config.get('hidden_dropout_prob', 0.0)),
+    'layer_norm_epsilon': float(layer_norm_epsilon),
+    'exact_gelu': EXACT_GELU.get(config.get('hidden_act', 'gelu'), False),
+  }
+  if block := _unusual(block):
+    transformer['block'] = block
+  return {
+    'patches': {'size': pair(patch_size)},
+    'hidden_size': config.get('hidden_size', 768),
+    'transformer': transformer,
+    'representation_size': None,
+    **_unusual(fields),
+  }
+
+
+_DEFAULTS = {
+  'activation': 'gelu',
+  'biases': 'qkv',
+  'num_registers': 0,
+  'posemb_resize': 'zoom',
+}
+
+
+def _unusual(values: Json) -> dict[str, Any]:
+  """Returns the settings that are not at their default, None where unnamed."""
+  return {k: v for k, v in values.items() if v != _DEFAULTS.get(k)}
+
+
+def vit_json(model: Json) -> dict[str, Any]:
+  """Undoes `vit` for the fields that all families name alike."""
+  encoder = model['transformer']
+  return {
+    'hidden_size': model['hidden_size'],
+    'num_hidden_layers': encoder['num_layers'],
+    'num_attention_heads': encoder['num_heads'],
+    'hidden_act': 'gelu' if encoder.get('exact_gelu') else 'gelu_pytorch_tanh',
+    'hidden_dropout_prob': encoder.get('dropout_rate', 0.0),
+    'attention_probs_dropout_prob': encoder.get('attention_dropout_rate', 0.0),
+    'layer_norm_eps': encoder.get('layer_norm_epsilon', 1e-6),
+    'patch_size': one_or_pair(tuple(model['patches']['size'])),
+  }
+
+
+def blocks(
+  model: Json, theirs: str, table: Iterable[tuple[str, str]]
+) -> list[tuple[str, str]]:
+  """Returns rows for all blocks of a ViT, from those of one block.
+
+  `theirs` is transformers' name of a block, with {} for its number.
+  """
+  return [
+    (f'Transformer/encoderblock_{i}/{ours}', f'{theirs.format(i)}.{name}')
+    for i in range(model['transformer']['num_layers'])
+    for ours, name in table
+  ]
