@@ -3,11 +3,13 @@
 vit               Vision Transformer, to be read beside the paper
 resnet            the stem of hybrids
 mixer             MLP-Mixer
-lit               LiT: an image tower and a text tower
+lit               LiT, CLIP, SigLIP: an image tower and a text tower
 bert              BERT, a text tower
+parts             MLP, LayerScale, learned tokens
+pooling           from tokens to features
 layers            dense layers, attention, LayerNorm: all arithmetic
 blocks            depth: unrolled or scanned, remat, stochastic depth
-positions         fixed position embeddings
+positions         positions that are not learned
 losses            losses, one number an example
 inference         the forward pass without training
 capture           tokens of a layer, attention weights

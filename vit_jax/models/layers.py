@@ -307,9 +307,7 @@ class MultiHeadDotProductAttention(nn.Module):
     logits = einsum('blnh,bmnh->bnlm', query, key, self.dtype)
     logits = ad_checkpoint.checkpoint_name(logits, 'attention')
     if self.causal:
-      logits = jnp.where(
-        np.tri(*logits.shape[-2:], dtype=bool), logits, -np.inf
-      )
+      logits = jnp.where(np.tri(*logits.shape[-2:]) > 0, logits, -np.inf)
     weights = jax.nn.softmax(logits)
     self.sow('intermediates', 'attention_weights', weights)
     if drops:

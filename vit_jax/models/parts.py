@@ -71,11 +71,11 @@ def _activate(
 class LayerScale(nn.Module):
   """Multiplies each channel by a learned number (arXiv:2103.17239, Sec. 2.1)."""
 
-  init: float
+  initial: float
 
   @nn.compact
   def __call__(self, x: Tokens) -> Tokens:
-    init = nn.initializers.constant(self.init)
+    init = nn.initializers.constant(self.initial)
     scale = self.param('scale', init, (x.shape[-1],))
     return x * jnp.asarray(scale).astype(x.dtype)
 

@@ -6,6 +6,7 @@ formats         the table of formats; reads and converts any of them
 npz             official `.npz`
 huggingface     reads transformers folders
 to_huggingface  writes them
+families        models of transformers: JSON and array names, one file a family
 timm            reads timm weights
 to_timm         writes them
 timm_names      timm module names, as tables
