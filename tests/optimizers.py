@@ -1,4 +1,4 @@
-"""Trains with every optimizer over meshes of eight devices, for test_optim_runs.
+"""Trains with every optimizer over meshes of eight devices, for test_optimizer_runs.
 
 Each case goes the way of a run: config, task, stage, jitted step.
 """

@@ -80,7 +80,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     'balanced': {'pp.balance_classes': True},
   },
   'duration': _names('steps', 'epochs'),
-  'windows': {
+  'crops': {
     'area': {'pp.crop_area': (0.3, 1.0)},
     'resize': {'pp.resize': SIZE + 4, 'pp.resize_test': SIZE + 2},
     'pad': {'pp.pad': 2, 'pp.pad_mode': 'reflect', 'pp.resize_test': (20, 24)},

@@ -39,7 +39,9 @@ def load(path: os.PathLike | str) -> Params:
   return dict(read(path).params)
 
 
-def read(path: os.PathLike | str) -> weights_lib.Weights:
+def read(
+  path: os.PathLike | str, size: tuple[int, int] | None = None
+) -> weights_lib.Weights:
   """Reads a checkpoint of any format and all that is needed to run it.
 
   >>> checkpoint.read('ViT-Mini_4').preprocessing.size
@@ -51,12 +53,15 @@ def read(path: os.PathLike | str) -> weights_lib.Weights:
       release, of Linen, of big_vision), `.safetensors` of transformers or timm
       or their folder, and an artifact or workdir of a run, whose newest
       checkpoint is read.
+    size: (height, width) of the input in pixels, see `at_size`; None for the size
+      of the weights.
 
   Raises:
     errors.UserError: if it is missing, cut, or something else; the message says
       which.
   """
-  return formats.read(released.find(str(path)))
+  weights = formats.read(released.find(str(path)))
+  return at_size(weights, size) if size else weights
 
 
 def load_pretrained(

@@ -17,14 +17,14 @@ from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data import transforms
 from vit_jax.evaluation import attention_maps
+from vit_jax.evaluation import ranking
 from vit_jax.models import capture
 from vit_jax.models import inference
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 from vit_jax.weights import record as weights_lib
 
-Prediction = list[tuple[str, float]]
-Rows = Iterator[tuple[int, Float32[np.ndarray, '...']]]
+Rows = ranking.Rows
 
 
 def load(
@@ -54,16 +54,8 @@ def load(
   Raises:
     errors.UserError: if there are no such weights, or not of an image model.
   """
-  weights = read(path, size)
+  weights = checkpoint.read(path, size)
   return Predictor(weights, batch_size=batch_size, on_bad_image=on_bad_image)
-
-
-def read(
-  path: os.PathLike | str, size: tuple[int, int] | None = None
-) -> weights_lib.Weights:
-  """Returns weights of any format for images of a size, see `load`."""
-  weights = checkpoint.read(path)
-  return checkpoint.at_size(weights, size) if size else weights
 
 
 class Predictor:
@@ -122,29 +114,22 @@ class Predictor:
     """(rows, columns) of patches of an image."""
     return self.weights.grid()
 
-  def predict(self, images: Any, *, top_k: int = 5) -> list[Prediction]:
+  def predict(self, images: Any, *, top_k: int = 5) -> list[ranking.Prediction]:
     """Returns, for each image, its most probable classes, the best first.
 
     >>> [prediction] = model.predict(image, top_k=2)
     >>> [label for label, probability in prediction]
     ['class 152', 'class 92']
     """
-    return [self._best(row, top_k) for _, row in self.probabilities(images)]
+    rows = self.probabilities(images)
+    return [ranking.best(row, self.labels, top_k) for _, row in rows]
 
   def predict_names(
     self, names: Sequence[str], *, top_k: int = 5
-  ) -> Iterator[tuple[str, Prediction]]:
+  ) -> Iterator[tuple[str, ranking.Prediction]]:
     """Yields the name and the most probable classes of each decoded image."""
-    count = 0
-    for place, row in self.probabilities(names):
-      yield names[place], self._best(row, top_k)
-      count += 1
-    if not count:
-      raise errors.UserError(f'None of {len(names)} images can be decoded.')
-
-  def _best(self, row: Float32[np.ndarray, ' K'], top_k: int) -> Prediction:
-    best = np.argsort(-row, kind='stable')[:top_k]
-    return [(self.labels[i], float(row[i])) for i in best]
+    rows = self.probabilities(names)
+    return ranking.with_names(rows, names, self.labels, top_k)
 
   def probabilities(self, images: Any) -> Rows:
     """Yields the index and the probabilities [K] of each decoded image."""
@@ -268,13 +253,10 @@ class Predictor:
       self.image_shape[:2], self.weights.preprocessing.resize_test
     )
     batches = pipeline.eval_batches(decoded, transform, batch_size=batch_size)
-    place = 0
-    for batch in sharding.put_batches(batches, self._mesh, batch_size):
-      rows = np.asarray(step_fn(self._params, batch['image']))
-      for row, is_real in zip(rows, np.asarray(batch['mask']), strict=True):
-        if is_real:
-          yield place, row
-        place += 1
+    yield from pipeline.decoded_rows(
+      sharding.put_batches(batches, self._mesh, batch_size),
+      functools.partial(step_fn, self._params),
+    )
 
   def _jit(
     self, key: Any, function: Callable[..., Array]

@@ -1,6 +1,7 @@
 """Classification by labels in words, with a LiT model."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+import functools
 import os
 import pathlib
 from typing import Any
@@ -11,13 +12,14 @@ import numpy as np
 
 from vit_jax import checkpoint
 from vit_jax import models
-from vit_jax import predictor
 from vit_jax.configs import models as model_configs
 from vit_jax.data import augment
 from vit_jax.data import inputs
+from vit_jax.data import pipeline
 from vit_jax.data import preprocessing
 from vit_jax.data import text
 from vit_jax.data import transforms
+from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import released
@@ -83,8 +85,9 @@ def classify(
   crop: bool = False,
   top_k: int = 5,
   batch_size: int = 32,
-) -> Iterator[predictor.Prediction]:
-  """Yields, for each image, the labels that fit best, the best first.
+  on_bad_image: str = 'raise',
+) -> Iterator[tuple[str, ranking.Prediction]]:
+  """Yields the path of each decoded image and its labels, the best first.
 
   Templates have {} for the label; their embeddings are averaged. Probabilities sum
   to 1 over all labels, except those of a model trained with the sigmoid loss.
@@ -97,10 +100,11 @@ def classify(
     crop: whether to keep the aspect ratio and take the centre.
     top_k: most labels to return.
     batch_size: images, or texts, to compute at a time.
+    on_bad_image: 'raise' names an image that cannot be decoded, 'skip' omits it.
 
   Raises:
-    errors.UserError: if an image cannot be decoded, a label or template is empty,
-      or the vocabulary is not the model's.
+    errors.UserError: if an image, or with 'skip' each image, cannot be decoded, a
+      label or template is empty, or the vocabulary is not the model's.
   """
   _check(labels, templates)
   module, how = weights.module(), weights.preprocessing
@@ -118,39 +122,21 @@ def classify(
     zimg, _, out = outputs
     return squash(models.similarities(zimg, ztxt, out))
 
-  def classify_files(chunk: Sequence[str]) -> Float[Array, 'B K']:
-    images = [_read_image(path, weights) for path in chunk]
-    resized = [transforms.lit_image(x, size, crop) for x in images]
-    return probabilities(params, ztxt, np.stack(resized))
-
-  for row in _in_batches(classify_files, paths, batch_size):
-    best = np.argsort(-row, kind='stable')[:top_k]
-    yield [(labels[i], float(row[i])) for i in best]
-
-
-def _read_image(name: str, weights: weights_lib.Weights) -> transforms.Image:
-  how = weights.preprocessing
-  try:
-    return transforms.decode(
-      inputs.read(name), channels=how.channels, exif=how.exif
-    )
-  except OSError as e:
-    raise errors.UserError(f'{name} cannot be read: {e.strerror}.') from e
-  except ValueError as e:
-    raise errors.UserError(f'{name} cannot be decoded: {e}.') from e
-
-
-def _in_batches(
-  function: Callable[[Sequence[str]], Array],
-  items: Sequence[str],
-  batch_size: int,
-) -> Iterator[np.ndarray]:
-  """Yields a row for each item. Batches have one shape, to compile once."""
-  size = min(batch_size, len(items)) or 1
-  for start in range(0, len(items), size):
-    chunk = list(items[start : start + size])
-    padding = chunk[-1:] * (size - len(chunk))
-    yield from np.asarray(function(chunk + padding))[: len(chunk)]
+  decoded = pipeline.Decoded(
+    inputs.InputSource(paths, how.channels),
+    exif=how.exif,
+    channels=how.channels,
+    on_bad_image=on_bad_image,
+  )
+  batches = pipeline.eval_batches(
+    decoded,
+    transforms.LitImage(size, crop),
+    batch_size=min(batch_size, len(paths)) or 1,
+  )
+  rows = pipeline.decoded_rows(
+    batches, functools.partial(probabilities, params, ztxt)
+  )
+  return ranking.with_names(rows, paths, labels, top_k)
 
 
 def _check(labels: Sequence[str], templates: Sequence[str]) -> None:
@@ -183,8 +169,11 @@ def _embed_labels(
   embed = jax.jit(
     lambda params, tokens: module.apply({'params': params}, tokens=tokens)[1]
   )
-  rows = _in_batches(
-    lambda chunk: embed(params, tokenizer(chunk)), prompts, batch_size
-  )
-  z = np.stack(list(rows)).reshape(len(labels), len(templates), -1).mean(axis=1)
+  # Chunks have one shape, to compile once.
+  size = min(batch_size, len(prompts))
+  padded = prompts + prompts[-1:] * (-len(prompts) % size)
+  chunks = [padded[i : i + size] for i in range(0, len(padded), size)]
+  rows = [np.asarray(embed(params, tokenizer(chunk))) for chunk in chunks]
+  z = np.concatenate(rows)[: len(prompts)]
+  z = z.reshape(len(labels), len(templates), -1).mean(axis=1)
   return z / np.linalg.norm(z, axis=1, keepdims=True)

@@ -49,8 +49,9 @@ def test_unseen_colours_are_classified_by_name(lit_run, unseen):
       weights, list(unseen), COLOURS, templates=TEMPLATES, batch_size=5
     )
   )
-  assert [row[0][0] for row in got] == list(unseen.values())
-  for row in got:
+  assert [name for name, _ in got] == list(unseen)
+  assert [row[0][0] for _, row in got] == list(unseen.values())
+  for _, row in got:
     assert sum(p for _, p in row) == pytest.approx(1, abs=1e-5)
     assert row == sorted(row, key=lambda pair: -pair[1])
 
@@ -58,7 +59,9 @@ def test_unseen_colours_are_classified_by_name(lit_run, unseen):
 def test_probabilities_are_those_of_the_averaged_templates(lit_run, unseen):
   weights = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
   path = next(iter(unseen))
-  [row] = zero_shot_lib.classify(weights, [path], COLOURS, templates=TEMPLATES)
+  [(_, row)] = zero_shot_lib.classify(
+    weights, [path], COLOURS, templates=TEMPLATES
+  )
   model = weights.module()
   tokenizer = text.get_tokenizer('bert', weights.vocabulary, 6)
   prompts = [t.format(name) for name in COLOURS for t in TEMPLATES]
@@ -74,7 +77,9 @@ def test_probabilities_are_those_of_the_averaged_templates(lit_run, unseen):
   assert [p for _, p in row] == pytest.approx(sorted(want)[::-1], abs=1e-4)
 
   sigmoid = dataclasses.replace(weights, loss='sigmoid')
-  [row] = zero_shot_lib.classify(sigmoid, [path], COLOURS, templates=TEMPLATES)
+  [(_, row)] = zero_shot_lib.classify(
+    sigmoid, [path], COLOURS, templates=TEMPLATES
+  )
   want = 1 / (1 + np.exp(-logits))
   assert [p for _, p in row] == pytest.approx(sorted(want)[::-1], abs=1e-4)
 
@@ -161,7 +166,7 @@ def test_mismatches_are_named(released, monkeypatch, lit_run, unseen):
     ({'labels': ['a', ' ']}, 'none may be empty'),
     ({'templates': ['a photo']}, 'Templates are .* each needs {}'),
     ({'templates': []}, 'each needs {}'),
-    ({'paths': ['no.jpg']}, 'no.jpg cannot be read: No such file'),
+    ({'paths': ['no.jpg']}, 'There is no image no.jpg: .* on_bad_image=skip'),
     ({'paths': [str(released / 'LiT-L16Ti.npz')]}, 'npz cannot be decoded'),
   ):
     kwargs = {'paths': [path], 'labels': ['a']} | kwargs
@@ -208,6 +213,25 @@ def test_a_vocabulary_past_the_embeddings_is_refused(lit_run, tmp_path, unseen):
   weights = dataclasses.replace(weights, vocabulary=str(tmp_path / 'long.txt'))
   with pytest.raises(errors.UserError, match='ids up to 41, .* for 40 ids'):
     list(zero_shot_lib.classify(weights, list(unseen), ['a']))
+
+
+def test_bad_images_are_skipped(lit_run, unseen, tmp_path, caplog):
+  weights = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
+  bad = tmp_path / 'bad.png'
+  bad.write_bytes(b'x')
+  good = list(unseen)[:3]
+  names = [good[0], str(bad), *good[1:]]
+  classify = lambda names, **changes: list(
+    zero_shot_lib.classify(
+      weights, names, COLOURS, on_bad_image='skip', **changes
+    )
+  )
+  got = classify(names, batch_size=2)
+  assert got == classify(good, batch_size=2)
+  assert [name for name, _ in got] == good
+  assert f'Skipped {bad}' in caplog.text
+  with pytest.raises(errors.UserError, match='None of 1 images'):
+    classify([str(bad)])
 
 
 def test_lists_come_from_text_or_files(tmp_path):

@@ -21,7 +21,7 @@ from vit_jax.planning import tables
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
-from vit_jax.training import out_of_memory as memory
+from vit_jax.training import out_of_memory
 from vit_jax.training import tasks
 
 TINY = '--config=tests/run_files/tiny.py:cifar10'
@@ -266,7 +266,7 @@ def test_advice_names_settings_that_need_less_memory():
   error = jax.errors.JaxRuntimeError(
     'RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12.50GiB.\nmore'
   )
-  with pytest.raises(errors.UserError) as caught, memory.advice(config):
+  with pytest.raises(errors.UserError) as caught, out_of_memory.advice(config):
     raise error
   assert str(caught.value) == (
     'Out of memory with a batch of 8 in 2 parts on 1 devices (Out of memory'
@@ -276,7 +276,7 @@ def test_advice_names_settings_that_need_less_memory():
     ' vit-jax plan with the same run file prints what fits.'
   )
   other = jax.errors.JaxRuntimeError('INTERNAL: no')
-  with pytest.raises(jax.errors.JaxRuntimeError), memory.advice(config):
+  with pytest.raises(jax.errors.JaxRuntimeError), out_of_memory.advice(config):
     raise other
 
 
@@ -285,7 +285,7 @@ def test_smaller_names_settings_for_many_devices():
   config.update({'batch': 96, 'accum_steps': 3, 'remat': 'full'})
   config.mesh.data = 4
   axes = {'data': 4, 'fsdp': 2, 'model': 1}
-  assert memory.smaller(config, axes, 'tpu') == [
+  assert out_of_memory.smaller(config, axes, 'tpu') == [
     'dtype=bfloat16',
     'accum_steps=4',
     'mesh.fsdp=4 config.mesh.data=2',

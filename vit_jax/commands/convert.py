@@ -34,8 +34,6 @@ def main(argv: Sequence[str]) -> None:
     raise errors.UserError(
       'Give a source and a destination: SRC DST --to=FORMAT.'
     )
-  weights = checkpoint.read(argv[1])
-  if size := cli.image_size():
-    weights = checkpoint.at_size(weights, size)
+  weights = checkpoint.read(argv[1], cli.image_size())
   formats.convert(weights, argv[2], flags.FLAGS.to, flags.FLAGS.dtype)
   print(f'{argv[2]}: {weights_lib.describe(weights)}')

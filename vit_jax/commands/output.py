@@ -7,10 +7,10 @@ import sys
 
 from absl import flags
 
-from vit_jax import predictor as predictor_lib
+from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
 
-Named = tuple[str, predictor_lib.Prediction]
+Named = tuple[str, ranking.Prediction]
 
 _COLUMNS = ('image', 'rank', 'class', 'probability')
 

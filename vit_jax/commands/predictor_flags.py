@@ -2,6 +2,7 @@
 
 from absl import flags
 
+from vit_jax import checkpoint
 from vit_jax import predictor
 from vit_jax.commands import cli
 from vit_jax.weights import record as weights_lib
@@ -23,6 +24,11 @@ def define_weights_flags() -> None:
 def define_flags() -> None:
   """Defines the flags that `from_flags` reads."""
   define_weights_flags()
+  define_image_flags()
+
+
+def define_image_flags() -> None:
+  """Defines the flags of the images that a model is applied to."""
   flags.DEFINE_integer(
     'batch', 32, 'Most images to compute at a time.', lower_bound=1
   )
@@ -36,7 +42,7 @@ def define_flags() -> None:
 
 def weights_from_flags() -> weights_lib.Weights:
   """Returns the weights that the flags name; raises as `predictor.load` does."""
-  return predictor.read(flags.FLAGS.model, cli.image_size())
+  return checkpoint.read(flags.FLAGS.model, cli.image_size())
 
 
 def from_flags() -> predictor.Predictor:

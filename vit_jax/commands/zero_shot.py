@@ -13,6 +13,7 @@ from absl import flags
 
 from vit_jax import zero_shot
 from vit_jax.commands import output
+from vit_jax.commands import predictor_flags
 from vit_jax.data import inputs
 from vit_jax.runtime import storage
 
@@ -30,9 +31,7 @@ def read_list(text_or_file: str) -> list[str]:
 def define_flags() -> None:
   """Defines the flags of `vit-jax zero_shot`."""
   output.define_flags()
-  flags.DEFINE_integer(
-    'batch', 32, 'Most images to compute at a time.', lower_bound=1
-  )
+  predictor_flags.define_image_flags()
   flags.DEFINE_string(
     'model', None, 'Artifact of a run, released LiT model or .npz file.'
   )
@@ -75,6 +74,6 @@ def main(argv: Sequence[str]) -> None:
     crop=options.crop,
     top_k=options.top_k,
     batch_size=options.batch,
+    on_bad_image=options.on_bad_image,
   )
-  named = zip(names, predictions, strict=True)
-  output.show(named, names, as_json=options.json, as_csv=options.csv)
+  output.show(predictions, names, as_json=options.json, as_csv=options.csv)

@@ -1,6 +1,7 @@
 """Settings: defaults, possible values and checks.
 
 common                every setting and its default
+presets               config for a data set, for given weights, or for a sweep
 images                the settings of images, `config.pp`
 models                sizes of the released models
 spec                  properties of a model, from its config

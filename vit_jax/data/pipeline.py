@@ -6,7 +6,7 @@ no saved state. Memory: `prefetch` batches, uint8 pixels in training and uint16 
 evaluation, for this process and for each worker.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 import contextlib
 import dataclasses
@@ -212,6 +212,22 @@ def eval_batches(
     dataset = dataset.map(transform)
   dataset = dataset.batch(batch_size // count, batch_fn=_stack)
   yield from _iterate(dataset[index::count], num_threads, num_workers, prefetch)
+
+
+def decoded_rows(
+  batches: Iterable[dict[str, Any]], function: Callable[[Any], Any]
+) -> Iterator[tuple[int, np.ndarray]]:
+  """Yields the index and the output of each decoded image of `eval_batches`.
+
+  `function` maps the images of a batch to outputs [B, ...].
+  """
+  place = 0
+  for batch in batches:
+    rows = np.asarray(function(batch['image']))
+    for row, is_decoded in zip(rows, np.asarray(batch['mask']), strict=True):
+      if is_decoded:
+        yield place, row
+      place += 1
 
 
 def _stack(examples: Sequence[dict[str, Any]]) -> Batch:

@@ -243,3 +243,15 @@ def lit_image(
     image = resize(image, resized)[crops.centre(resized, size)]
     return image.astype(np.uint8)
   return resize(image, size).astype(np.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class LitImage(grain.transforms.Map):
+  """Applies `lit_image` to uint8 [H, W, C]."""
+
+  size: crops.Size
+  crop: bool = False
+
+  def map(self, element: dict) -> dict:
+    image = lit_image(element['image'], self.size, self.crop)
+    return {**element, 'image': image}

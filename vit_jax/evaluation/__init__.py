@@ -1,6 +1,7 @@
 """Predictions to scores: accuracy, probes, retrieval, attention maps.
 
 scores          names and formulas of measurements; predictions of a loaded model
+ranking         the most probable classes of images
 evaluator       metrics of parameters on a test split, with their probes
 probes          k-NN, linear and few-shot classifiers of features
 retrieval       images that find their texts, and back

@@ -18,7 +18,7 @@ from vit_jax.models import flops
 from vit_jax.models import layers
 from vit_jax.planning import hlo
 from vit_jax.runtime import sharding
-from vit_jax.training import out_of_memory as memory_lib
+from vit_jax.training import out_of_memory
 from vit_jax.training import resolve
 from vit_jax.training import stages
 from vit_jax.training import tasks
@@ -129,7 +129,7 @@ def compile_step(run: resolve.Run, task: tasks.Task) -> Program:
   try:
     compiled = traced.lower().compile()
   except jax.errors.JaxRuntimeError as e:
-    if not memory_lib.is_out_of_memory(e):
+    if not out_of_memory.is_out_of_memory(e):
       raise
     return program(temporaries=0, peak=_needed(e), fits=False, collectives={})
   memory = compiled.memory_analysis()

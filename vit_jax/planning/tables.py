@@ -9,7 +9,7 @@ import jax
 from vit_jax.planning import compilation
 from vit_jax.planning import memory_search
 from vit_jax.runtime import sharding
-from vit_jax.training import out_of_memory as memory_lib
+from vit_jax.training import out_of_memory
 from vit_jax.training import stages
 from vit_jax.training import state as state_lib
 
@@ -109,11 +109,13 @@ def search(
   fewest = found.fewest_parts(setting.batch, setting.remat)
   answers = {'Largest batch': largest, 'Fewest accum_steps': fewest}
   if not found.fits(setting):
-    stronger = memory_lib.REMAT[memory_lib.REMAT.index(setting.remat) + 1 :]
+    stronger = out_of_memory.REMAT[
+      out_of_memory.REMAT.index(setting.remat) + 1 :
+    ]
     settings = (dataclasses.replace(setting, remat=name) for name in stronger)
     answers['Least remat'] = next(filter(found.fits, settings), None)
   if not any(answers.values()):
-    fewest = found.fewest_parts(setting.batch, memory_lib.REMAT[-1])
+    fewest = found.fewest_parts(setting.batch, out_of_memory.REMAT[-1])
     answers = {'Fewest accum_steps': fewest}
   if not any(answers.values()):
     return (

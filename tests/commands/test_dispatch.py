@@ -1,6 +1,6 @@
 """`vit-jax`: each command answers a user's mistakes, shells complete them.
 
-The tests are over `command.COMMANDS`: a new command is tested by being there.
+The tests are over `dispatch.COMMANDS`: a new command is tested by being there.
 """
 
 import functools
