@@ -31,9 +31,8 @@ from vit_jax.weights import artifact
 Trainer = Callable[[ml_collections.ConfigDict, str], Any]
 Trial = dict[str, Any]
 
-_AT_THE_END = (
-  2**62
-)  # More steps than any run has, so only the last one is evaluated.
+# More steps than any run has, so only the last one is evaluated.
+_AT_THE_END = 2**62
 
 _PERCENT = re.compile(r'(\w+)(?:\[(?:(\d+)%)?:(?:(\d+)%)?\])?')
 
@@ -92,12 +91,9 @@ def sweep(
     raise errors.UserError(
       f'config.sweep.base_lr is {how.base_lr}, which has a value twice.'
     )
-  # Checks all workdirs before the first run.
-  for one in [
-    *trials,
-    *(x for seeds in finals.values() for x in seeds.values()),
-  ]:
-    _check_same(*one)
+  last = [run for seeds in finals.values() for run in seeds.values()]
+  for run in [*trials, *last]:  # All workdirs before the first run.
+    _check_same(*run)
   tried = [_trial(*trial, train) for trial in trials]
   ended = [trial for trial in tried if 'accuracy' in trial]
   if not ended:

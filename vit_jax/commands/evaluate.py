@@ -84,9 +84,7 @@ def main(argv: Sequence[str]) -> None:
   print(json.dumps(short, indent=2))
   if options.output:
     path = storage.local_path(options.output)
-    try:
+    with errors.writing(path):
       path.parent.mkdir(parents=True, exist_ok=True)
       files.write_json(result, path)
-    except OSError as e:
-      raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e
     logging.info('All results are in %s.', path)

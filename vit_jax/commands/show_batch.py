@@ -35,10 +35,6 @@ def main(argv: Sequence[str]) -> None:
   )
   sheet = contact_sheet.draw(images, captions)
   _, data = cv2.imencode('.png', sheet[..., ::-1])
-  try:
+  with errors.writing(f'output={options.output}'):
     storage.write_bytes(data.tobytes(), storage.local_path(options.output))
-  except OSError as e:
-    raise errors.UserError(
-      f'output={options.output} cannot be written: {e.strerror}.'
-    ) from e
   print(f'{len(images)} images are in {options.output}.')

@@ -187,10 +187,8 @@ def validate(
 ) -> None:
   """Raises `errors.UserError` if settings of images do not fit each other.
 
-  Args:
-    pp: the settings, each of them valid.
-    has_weights: whether weights will decide the size where `crop` is None, so that
-      it cannot be checked yet.
+  Each of them is valid. With `has_weights`, the weights will decide the size where
+  `crop` is None, so that it cannot be checked yet.
   """
   _validate_augmentation(pp)
   if pp.crop is None and has_weights:

@@ -74,10 +74,8 @@ def with_defaults(
 ) -> ml_collections.ConfigDict:
   """Returns a copy with all settings that weights or presets decide.
 
-  Args:
-    config: settings.
-    known: `layer_norm_epsilon`, `exact_gelu`, `pp.mean`, `pp.std`, `pp.crop` and
-      `model` of the weights; None or missing if they do not decide.
+  `known` has `layer_norm_epsilon`, `exact_gelu`, `pp.mean`, `pp.std`, `pp.crop` and
+  `model` of the weights; None or missing if they do not decide.
 
   Raises:
     errors.UserError: if neither config nor weights decide the model or the size of
@@ -117,12 +115,7 @@ def image_size(config: ml_collections.ConfigDict) -> tuple[int, int]:
 def steps_first(
   config: ml_collections.ConfigDict, given: Collection[str]
 ) -> ml_collections.ConfigDict:
-  """Returns a copy without epochs where the command line gives steps.
-
-  Args:
-    config: settings.
-    given: names of the settings on the command line.
-  """
+  """Returns a copy without epochs where the command line, `given`, has steps."""
   config = config.copy_and_resolve_references()
   for name, epochs in EPOCHS.items():
     if name in given and epochs not in given:
@@ -176,9 +169,7 @@ def in_steps(
 ) -> ml_collections.ConfigDict:
   """Returns a copy with all durations in steps; stages add up to `total_steps`.
 
-  Args:
-    config: settings.
-    num_examples: training images of an epoch.
+  An epoch has `num_examples` training images.
   """
 
   def steps(epochs: float) -> int:

@@ -42,10 +42,8 @@ def model_and_data(
 ) -> tuple[str, str]:
   """Returns the model and the data set of a run file's argument, 'MODEL,DATA'.
 
-  Args:
-    argument: the text after the colon on the command line.
-    example: a run file with its argument, such as 'vit.py:b16,cifar10'.
-    data: what the message calls the second part.
+  For the message, `example` is a run file with its argument, such as
+  'vit.py:b16,cifar10', and `data` what the second part is called.
 
   Raises:
     ValueError: if the argument has no comma.

@@ -29,10 +29,8 @@ class RandomCrop:
   """
 
   size: Size
-  area: tuple[float, float] = (
-    0.05,
-    1.0,
-  )  # Smallest and largest part of an image.
+  # Smallest and largest part of an image.
+  area: tuple[float, float] = (0.05, 1.0)
   ratio: tuple[float, float] = RATIO  # Smallest and largest width over height.
   resize: int | None = None
   pad: int = 0  # Pixels on each side.

@@ -19,14 +19,8 @@ STDIN = '-'
 
 _MAX_BYTES = 1 << 28  # Limit for downloads and standard input.
 
-_PNG_MODES = (
-  '1',
-  'L',
-  'LA',
-  'P',
-  'RGB',
-  'RGBA',
-)  # Pillow's modes that PNG has.
+# Pillow's modes that PNG has.
+_PNG_MODES = ('1', 'L', 'LA', 'P', 'RGB', 'RGBA')
 _ORIENTATION = 0x0112  # EXIF tag.
 
 

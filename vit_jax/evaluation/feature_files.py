@@ -31,15 +31,13 @@ def write(rows: Iterable[Row], output: str) -> int:
     raise errors.UserError(
       f'output={output} must end in {" or ".join(_WRITERS)}.'
     )
-  try:
-    with files.replaced_file(path) as temporary:
-      count = write_rows(iter(rows), temporary)
-      if not count:
-        raise errors.UserError('None of the images can be decoded.')
-  except OSError as e:
-    raise errors.UserError(
-      f'output={output} cannot be written: {e.strerror}.'
-    ) from e
+  with (
+    errors.writing(f'output={output}'),
+    files.replaced_file(path) as temporary,
+  ):
+    count = write_rows(iter(rows), temporary)
+    if not count:
+      raise errors.UserError('None of the images can be decoded.')
   return count
 
 

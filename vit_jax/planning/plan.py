@@ -98,10 +98,8 @@ def resolve_here(
 ) -> resolve.Run:
   """Resolves a config without a download and without measuring anything.
 
-  Args:
-    config: settings.
-    mesh: devices that need not be here.
-    num_classes: number of classes of a data set that is not here.
+  The devices of the mesh need not be here, nor the data set if `num_classes` is
+  given.
 
   Raises:
     errors.UserError: if neither the weights nor the data set are known here.

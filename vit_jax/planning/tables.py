@@ -62,12 +62,8 @@ def work(
 ) -> str:
   """Returns a sentence on the FLOPs of a step.
 
-  Args:
-    program: the compiled step.
-    num_devices: number of devices.
-    image_flops: FLOPs of training on one image, without `remat`.
-    batch: images per step.
-    peak: FLOP/s of a device; None if unknown.
+  `image_flops` are those of training on one image, without `remat`; `peak` is the
+  FLOP/s of a device, None if unknown.
   """
   text = (
     f'{program.flops / 1e12:.4g} TFLOP a step in matrix products,'

@@ -33,7 +33,7 @@ def draw(
     errors.UserError: if the model has no attention, an image is missing or cannot
       be decoded, or the folder cannot be written.
   """
-  try:
+  with errors.writing(folder):
     folder.mkdir(parents=True, exist_ok=True)
     paths, distances = [], []
     stems = _unique([_stem(name) for name in names])
@@ -48,8 +48,6 @@ def draw(
     if not distances:
       raise errors.UserError('None of the images can be decoded.')
     return paths + _draw_model(predictor, np.mean(distances, axis=0), folder)
-  except OSError as e:
-    raise errors.UserError(f'{folder} cannot be written: {e.strerror}.') from e
 
 
 def as_picture(image: Float[np.ndarray, 'H W C']) -> Picture:

@@ -17,10 +17,8 @@ Sheet = UInt8[np.ndarray, 'rows columns 3']
 Captions = list[list[str]]
 
 _MIN_SIDE = 128  # Smaller images are enlarged.
-_LINE, _MARGIN = (
-  16,
-  4,
-)  # Pixels: height of a line of text, space between images.
+# Pixels: height of a line of text, space between images.
+_LINE, _MARGIN = 16, 4
 _ONE_HOST = (0, 1)
 _FONT, _FONT_SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.42
 

@@ -81,11 +81,8 @@ def of_workdir(
     model=_model(weights),
     **_predictions(weights, source, config['batch_eval']),
   )
-  try:
+  with errors.writing(run.report):
     files.write_text(text, run.report)
-  except OSError as e:
-    reason = f'{run.report} cannot be written: {e.strerror}.'
-    raise errors.UserError(reason) from e
   return run.report
 
 

@@ -1,5 +1,9 @@
 """The exception that commands turn into one line."""
 
+from collections.abc import Iterator
+import contextlib
+import os
+
 
 class UserError(ValueError):
   """A problem that the user can fix: a setting, a file, a folder, a download.
@@ -7,6 +11,15 @@ class UserError(ValueError):
   Any function may raise it at input that it cannot use; docstrings say where that is
   not obvious.
   """
+
+
+@contextlib.contextmanager
+def writing(path: os.PathLike | str) -> Iterator[None]:
+  """Turns an error of the disk into a `UserError` that names what was written."""
+  try:
+    yield
+  except OSError as e:
+    raise UserError(f'{path} cannot be written: {e.strerror or e}.') from e
 
 
 def first_line(error: BaseException) -> str:

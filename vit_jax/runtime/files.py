@@ -53,18 +53,13 @@ def replaced_folder(
       storage.upload(new, storage.as_path(directory), last)
     return
   target = storage.local_path(directory)
-  try:
-    with _temporary_beside(target) as parent:
-      new, old = parent / 'new', parent / 'old'
-      new.mkdir()
-      yield new
-      if target.exists():
-        target.rename(old)
-      new.rename(target)
-  except OSError as e:
-    raise errors.UserError(
-      f'{target} cannot be written: {e.strerror or e}.'
-    ) from e
+  with errors.writing(target), _temporary_beside(target) as parent:
+    new, old = parent / 'new', parent / 'old'
+    new.mkdir()
+    yield new
+    if target.exists():
+      target.rename(old)
+    new.rename(target)
 
 
 @contextlib.contextmanager

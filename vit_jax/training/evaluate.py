@@ -44,10 +44,6 @@ def evaluate(
   metrics = evaluator.with_average(task.eval_fn, state.params, state.ema)
   metrics = {'step': int(state.step), **metrics}
   if jax.process_index() == 0:
-    try:
+    with errors.writing(folder.evaluation):
       files.write_json(metrics, folder.evaluation)
-    except OSError as e:
-      raise errors.UserError(
-        f'{folder.evaluation} cannot be written: {e.strerror}.'
-      ) from e
   return metrics

@@ -125,12 +125,8 @@ def make(
 ) -> list[Logger]:
   """Opens the loggers with these names.
 
-  Args:
-    names: 'tensorboard', 'wandb', 'mlflow'.
-    workdir: the workdir of the run, which keeps the ids of services.
-    folder: local folder for files; not the workdir if that is in a bucket.
-    config: settings to show.
-    first_step: first step that will be written.
+  The workdir keeps the ids of services. Files go to `folder`, which is local: not
+  the workdir if that is in a bucket.
 
   Raises:
     errors.UserError: if a package is missing, or its service cannot start.

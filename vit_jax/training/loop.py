@@ -69,19 +69,10 @@ class Reports:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-  """Everything the loop needs, apart from settings and state.
-
-  Attributes:
-    task: stages and evaluation.
-    batches: one batch for each remaining step.
-    saver: saves checkpoints.
-    writer: writes metrics.
-    progress: bar and speed.
-    profile: traces some steps.
-  """
+  """Everything the loop needs, apart from settings and state."""
 
   task: tasks.Task
-  batches: Iterator[dict[str, Array]]
+  batches: Iterator[dict[str, Array]]  # One for each remaining step.
   saver: state_lib.Saver
   writer: metrics_lib.Writer
   progress: metrics_lib.Progress

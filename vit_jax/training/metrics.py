@@ -51,11 +51,8 @@ class Writer:
   ):
     """Opens the files; removes lines of steps that will be run again.
 
-    Args:
-      workdir: the workdir of the run; may be in a bucket.
-      first_step: first step that will be written.
-      loggers: names, see `loggers.make`, which raises if one cannot start.
-      config: settings for loggers that show them.
+    The workdir may be in a bucket. `loggers.make` raises if one cannot start;
+    `config` has the settings that they show.
     """
     self._enabled = jax.process_index() == 0
     if not self._enabled:

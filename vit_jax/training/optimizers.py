@@ -159,20 +159,10 @@ def create_optimizer(
   """Returns clipping by global norm, then an optimizer.
 
   `configs.common` explains the settings. SGD adds the decay to the gradient, the
-  others multiply it with the learning rate.
-
-  Args:
-    learning_rate: maps a step to its learning rate.
-    optimizer: 'sgd', 'adamw', 'lamb' or 'adafactor'.
-    momentum: momentum of SGD and Adafactor; beta1 of AdamW and LAMB.
-    beta2: beta2 of AdamW and LAMB; upper limit of Adafactor's.
-    optim_dtype: dtype of the momentum.
-    grad_norm_clip: largest global norm of the gradient; 0 for no limit.
-    weight_decay: factor of the decay.
-    weight_decay_on: 'kernels' or 'all'.
-    layer_scales: result of `layer_scales`; None for the same rate everywhere.
-    sam_rho: radius of Sharpness-Aware Minimisation (arXiv:2010.01412), 0 for none;
-      `update` then needs `grad_fn`, which maps parameters to their gradient.
+  others multiply it with the learning rate. `layer_scales` is the result of the
+  function of that name; None for the same rate everywhere. With `sam_rho`
+  (arXiv:2010.01412), `update` needs `grad_fn`, which maps parameters to their
+  gradient.
   """
   common.RULES['optimizer'].check(optimizer, 'optimizer')
   clip = [optax.clip_by_global_norm(grad_norm_clip)] if grad_norm_clip else []

@@ -47,10 +47,8 @@ def smaller(
 ) -> list[str]:
   """Returns changes such as 'accum_steps=16' that save memory, cheapest first.
 
-  Args:
-    config: settings that need too much memory.
-    axes: number of devices along each axis of the mesh.
-    platform: 'cpu', 'gpu' or 'tpu'.
+  `axes` has the number of devices along each axis of the mesh; `platform` is
+  'cpu', 'gpu' or 'tpu'.
   """
   parts, found = axes['data'] * axes['fsdp'], []
   if config.dtype == 'float32' and platform != 'cpu':

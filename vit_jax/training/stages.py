@@ -81,13 +81,8 @@ def make(
 ) -> list[Stage]:
   """Returns the stages of a run; one if its config sets none.
 
-  Args:
-    run: the settings.
-    model: the module.
-    loss_fn: argument of `train_step`.
-    image_shape: [H, W, C] of the input.
-    train_step: `update.train_step` or a function that calls it.
-    locked: patterns of parameters to freeze in all stages.
+  `train_step` is `update.train_step` or a function that calls it, with `loss_fn`.
+  `locked` has patterns of parameters to freeze in all stages.
   """
   config, stages, before = run.config, [], 0
   params = models.abstract_params(model, image_shape)

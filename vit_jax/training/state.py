@@ -53,10 +53,7 @@ def _differences(
 ) -> list[str]:
   """Returns a row for each array that is missing, unexpected or of another shape.
 
-  Args:
-    folder: the folder of the checkpoint.
-    like: the expected shapes.
-    is_part: whether to ignore trees that `like` lacks, such as the optimizer's.
+  With `is_part`, it ignores trees that `like` lacks, such as the optimizer's.
   """
   try:
     saved = ocp.PyTreeCheckpointHandler().metadata(folder)
@@ -165,8 +162,7 @@ class Saver:
   def restore(self, like: TrainState) -> TrainState:
     """Returns the newest checkpoint.
 
-    Args:
-      like: expected shapes, dtypes and shardings, as `jax.ShapeDtypeStruct`.
+    `like` has the expected shapes, dtypes and shardings.
 
     Raises:
       errors.UserError: if it has other settings or is damaged.

@@ -84,15 +84,9 @@ def train_step(
 ) -> tuple[state_lib.TrainState, dict[str, Array]]:
   """One update; returns the new state and metrics of this step.
 
-  Args:
-    state: its optimizer state has no frozen parameters.
-    batch: the arrays that `loss_fn` needs.
-    key: the key of the run.
-    loss_fn: result of `make_loss_fn`.
-    tx: result of `optimizers.create_optimizer`.
-    accum_steps: number of parts in which to compute the gradient.
-    freeze: patterns of `freeze.split`.
-    ema_decay: decay of the moving average, if the state has one.
+  `key` is that of the run, `tx` the result of `optimizers.create_optimizer`, and
+  `freeze` has patterns of `freeze.split`; the optimizer state has no frozen
+  parameters. The gradient is computed in `accum_steps` parts.
   """
   # The key depends on the step alone, so a resumed run repeats exactly.
   step_key = jax.random.fold_in(key, state.step)
