@@ -171,7 +171,9 @@ def encoder(model: Any) -> Any | None:
 def _vit(model: ModelConfig) -> ModelSpec:
   encoder, resnet = model['transformer'] or {}, model.get('resnet')
   pooling = model.get('classifier', 'token')
-  norm_is_last = encoder and not model.get('fc_norm', False)
+  norm_is_last = encoder and encoder.get(
+    'final_norm', not model.get('fc_norm', False)
+  )
   has_positions = encoder and encoder.get('add_position_embedding', True)
   distillation = model.get('distillation') or ''
   tokens = {

@@ -289,9 +289,5 @@ class VisionTransformer(nn.Module):
       more['block'] = {**encoder.get('block', {}), 'rotary': rotary}
     if what.num_positioned < what.num_prefix_tokens:
       more['without'] = (what.num_positioned, what.num_prefix_tokens)
-    return self.encoder(
-      final_norm=not self.fc_norm,
-      dtype=self.dtype,
-      name='Transformer',
-      **more,
-    )(x, train=train)
+    more = {'final_norm': not self.fc_norm, 'dtype': self.dtype, **more}
+    return self.encoder(name='Transformer', **more)(x, train=train)

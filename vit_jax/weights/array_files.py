@@ -192,7 +192,8 @@ def write_safetensors(
   arrays: Mapping[str, Any], path: os.PathLike | str
 ) -> None:
   """Writes float32 arrays for PyTorch's libraries, whole or not at all."""
-  arrays = {n: np.ascontiguousarray(x, np.float32) for n, x in arrays.items()}
+  # np.ascontiguousarray would make numbers one-dimensional.
+  arrays = {n: np.asarray(x, np.float32, order='C') for n, x in arrays.items()}
   with files.replaced_file(storage.local_path(path)) as temporary:
     temporary.touch()
     mode = temporary.stat().st_mode  # save_file makes a private file.

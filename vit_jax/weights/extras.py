@@ -54,11 +54,11 @@ def described(
 
 
 def _plain(weights: weights_lib.Weights) -> dict[str, Any]:
-  """Returns every field except the arrays and the source, as JSON."""
+  """Returns every field except the arrays and the names of files, as JSON."""
   fields = {
     field.name: getattr(weights, field.name)
     for field in dataclasses.fields(weights)
-    if field.name not in ('params', 'source')
+    if field.name not in ('params', 'source', 'vocabulary')
   }
   fields['preprocessing'] = dataclasses.asdict(weights.preprocessing)
   return json.loads(json.dumps(fields))

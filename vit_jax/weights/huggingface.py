@@ -10,8 +10,6 @@ from typing import Any
 
 from absl import logging
 
-from vit_jax import models
-from vit_jax.data import preprocessing
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
 from vit_jax.weights import extras
@@ -106,61 +104,33 @@ def from_state_dict(
 
   The pooler of a `ViTModel` is the `pre_logits` layer of the official models.
   """
-  kind = config.get('model_type', 'vit')
-  if kind in families.FAMILIES:
-    weights, names = _of_family(
-      families.FAMILIES[kind], arrays, config, model_name
-    )
-  elif kind == 'vit':
+  kind, family = config.get('model_type', 'vit'), None
+  if kind == 'vit':
     weights, names = _of_vit(arrays, config, model_name)
   else:
-    known = ', '.join(('vit', *families.FAMILIES))
-    raise weights_lib.WeightsError(
-      f'is a model of type {kind!r} of transformers; those that can be read are'
-      f' {known}.'
+    family = _family(kind, arrays)
+    weights, names = families.state_dicts.read(
+      family, arrays, config, model_name
     )
+    preprocessor = {**family.preprocessor, **preprocessor}
   weights = _describe(weights, config, preprocessor)
   weights_lib.check(weights, names)
   return weights
 
 
-def _of_family(
-  family: families.Family,
-  arrays: Mapping[str, Any],
-  config: Mapping[str, Any],
-  model_name: str,
-) -> tuple[weights_lib.Weights, dict[str, str]]:
-  """Returns the weights and the names of their arrays."""
-  arrays = family.split(
-    {k: x for k, x in arrays.items() if not k.endswith(family.ignored)}
-  )
-  head = 'classifier.weight' in arrays
-  model = {'model_name': model_name, **family.read(config, head)}
-  names = family.names(model, head)
-  num_classes = len(arrays[names['head/bias']]) if head else None
-  vision = config.get('vision_config', config)
-  size = families.pair(vision.get('image_size', 224))
-  channels = vision.get('num_channels', 3)
-  want = weights_lib.flatten(
-    models.abstract_params(
-      weights_lib.module_of(model, num_classes), (*size, channels)
+def _family(kind: str, arrays: Mapping[str, Any]) -> families.Family:
+  if kind in families.REFUSED:
+    raise weights_lib.WeightsError(
+      f'is a model of type {kind!r} of transformers: {families.REFUSED[kind]}.'
     )
-  )
-  names = {ours: names[ours] for ours in want}
-  flat = torch_layout.renamed(arrays, names, {*map(torch_layout.part, names)})
-
-  def num_heads(name: str) -> int:
-    shape = want[name].shape
-    return shape[0] if name.endswith('/out/kernel') else shape[-2:][0]
-
-  params = torch_layout.to_linen(flat, names, num_heads)
-  weights = weights_lib.Weights(
-    params=params,
-    model=model,
-    class_names=weights_lib.numbered_classes(params),
-    preprocessing=preprocessing.Preprocessing(size=size, channels=channels),
-  )
-  return weights, names
+  family = families.find(kind, arrays)
+  if family is None:
+    known = ', '.join(('vit', *families.kinds()))
+    raise weights_lib.WeightsError(
+      f'is a model of type {kind!r} of transformers; those that can be read are'
+      f' {known}.'
+    )
+  return family
 
 
 def _of_vit(
@@ -220,8 +190,9 @@ def _describe(
 ) -> weights_lib.Weights:
   """Returns weights with the fields of the JSON files."""
   size = weights.preprocessing.size
-  if 'image_size' in config:
-    size = families.pair(config['image_size'])
+  vision = config.get('vision_config') or config
+  if 'image_size' in vision:
+    size = families.pair(vision['image_size'])
   class_names = weights.class_names
   if class_names and (labels := config.get('id2label')):
     labels = {int(i): name for i, name in labels.items()}
@@ -263,6 +234,8 @@ def _resize_test(
   if size is None or not preprocessor.get('do_center_crop'):
     return None
   crop, resize = preprocessor.get('crop_size'), preprocessor.get('size')
+  if crop is None and resize is None and size[0] == size[1]:
+    return size[0]  # Of a family that does so, without a file that says it.
   crop = _height_width(crop) if isinstance(crop, dict | int) else crop
   if isinstance(resize, dict) and 'shortest_edge' in resize:
     resize = resize['shortest_edge']

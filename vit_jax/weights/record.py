@@ -104,6 +104,20 @@ class Weights:
     """Returns the model, without parameters; raises what `known_model` does."""
     return module_of(self.known_model(), len(self.class_names) or None)
 
+  def image_tower(self) -> 'Weights':
+    """Returns the image tower, without its head, of a model with two towers.
+
+    Other weights are returned as they are.
+    """
+    if not spec.has_texts(self.model):
+      return self
+    model = self.known_model()
+    tower = {'model_name': model.get('model_name'), **spec.image_tower(model)}
+    params = {k: v for k, v in self.params['img'].items() if k != 'head'}
+    return dataclasses.replace(
+      self, params=params, model=tower, vocabulary=None, loss='softmax'
+    )
+
   def grid(self) -> tuple[int, int]:
     """Returns (rows, columns) of the patches of an image."""
     return self.spec.grid(self.input_shape()[:2])

@@ -28,14 +28,10 @@ def export(
     names = huggingface.array_names(head=head)
     arrays = torch_layout.from_linen(weights.params, names)
     config = _vit_config(weights.module(), weights)
-  elif kind := _family_of(weights.known_model(), head):
-    family, model = families.FAMILIES[kind], weights.known_model()
-    names = family.names(model, head)
-    arrays = family.join(torch_layout.from_linen(weights.params, names))
-    config = {
-      **_common_config(weights, kind, family.architectures[head]),
-      **family.write(model),
-    }
+  elif key := _family_of(weights.known_model(), head):
+    family = families.FAMILIES[key]
+    arrays = families.state_dicts.arrays_of(family, weights)
+    config = _family_config(family, key, weights)
   else:
     raise errors.UserError(
       f'ViTForImageClassification of transformers has no {", no ".join(reasons)}'
@@ -49,9 +45,23 @@ def export(
   }
 
 
+def _family_config(
+  family: families.Family, key: str, weights: weights_lib.Weights
+) -> dict[str, Any]:
+  architecture = family.architectures[bool(weights.class_names)]
+  config = {
+    **_common_config(weights, family.model_type or key, architecture),
+    **family.write(weights.known_model()),
+  }
+  if 'vision_config' in config:
+    for name in ('image_size', 'num_channels'):
+      config['vision_config'][name] = config.pop(name)
+  return config
+
+
 def _family_of(model: weights_lib.Params, head: bool) -> str:
-  """Returns the `model_type` that can say all of a config; '' if none can."""
-  for kind, family in families.FAMILIES.items():
+  """Returns the first family that can say all of a config; '' if none can."""
+  for key, family in families.FAMILIES.items():
     if family.architectures[head] is None:
       continue
     try:
@@ -59,7 +69,7 @@ def _family_of(model: weights_lib.Params, head: bool) -> str:
     except (KeyError, TypeError):  # Of another kind altogether.
       continue
     if not families.lost(model, again):
-      return kind
+      return key
   return ''
 
 

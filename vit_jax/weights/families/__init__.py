@@ -1,21 +1,59 @@
 """Families of transformers, one a file: their JSON and the names of their arrays.
 
-record   what is said about a family, and what most share
-compare  which settings of a model a format loses
-dino     DINOv2, with and without registers
+record       what is said about a family, and what most share
+state_dicts  from arrays and JSON to weights, and back
+compare      which settings of a model a format loses
+towers       what families with an image and a text tower share
+dino         DINOv2, with and without registers
+clip         CLIP: two towers, or the image tower alone
 """
 
+from vit_jax.weights.families import clip
 from vit_jax.weights.families import dino
+from vit_jax.weights.families import state_dicts
 from vit_jax.weights.families.compare import lost
+from vit_jax.weights.families.record import Arrays
 from vit_jax.weights.families.record import EXACT_GELU
 from vit_jax.weights.families.record import Family
 from vit_jax.weights.families.record import one_or_pair
 from vit_jax.weights.families.record import pair
 
-# By `model_type`. An exported model is of the first family that can be it.
+# By `model_type`, or a name of our own where several share one. An exported
+# model is of the first family that can be it.
 FAMILIES: dict[str, Family] = {
   'dinov2': dino.DINOV2,
   'dinov2_with_registers': dino.DINOV2_WITH_REGISTERS,
+  'clip': clip.CLIP,
+  'clip_classifier': clip.CLASSIFIER,
+  'clip_projected': clip.PROJECTED,
+  'clip_vision_model': clip.IMAGE,
 }
 
-__all__ = ('EXACT_GELU', 'FAMILIES', 'Family', 'lost', 'one_or_pair', 'pair')
+# What models of a known family are that cannot be read, by `model_type`.
+REFUSED: dict[str, str] = {
+  'clip_text_model': 'a text tower alone, which takes no images',
+}
+
+
+def kinds() -> list[str]:
+  """Returns every `model_type` that can be read."""
+  return sorted({f.model_type or key for key, f in FAMILIES.items()})
+
+
+def find(kind: str, arrays: Arrays) -> Family | None:
+  """Returns the family of a state dict with this `model_type`, if it is known."""
+  return state_dicts.find(FAMILIES, kind, arrays)
+
+
+__all__ = (
+  'EXACT_GELU',
+  'FAMILIES',
+  'REFUSED',
+  'Family',
+  'find',
+  'kinds',
+  'lost',
+  'one_or_pair',
+  'pair',
+  'state_dicts',
+)

@@ -35,6 +35,12 @@ class Family:
     split: replaces arrays that hold several of ours.
     join: undoes `split`.
     ignored: ends of the names of arrays that only training needs.
+    model_type: `model_type` of its JSON; '' for its key in `FAMILIES`.
+    marker: array, after `split`, that families of this `model_type` before it
+      lack; '' if it has none.
+    axes: number of leading axes of length 1 that only our array has, by the end
+      of transformers' name.
+    preprocessor: fields of a `preprocessor_config.json` that leaves them out.
   """
 
   read: Callable[[Json, bool], dict[str, Any]]
@@ -44,6 +50,10 @@ class Family:
   split: Callable[[Arrays], dict[str, np.ndarray]] = _unchanged
   join: Callable[[Arrays], dict[str, np.ndarray]] = _unchanged
   ignored: tuple[str, ...] = ()
+  model_type: str = ''
+  marker: str = ''
+  axes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  preprocessor: Json = dataclasses.field(default_factory=dict)
 
 
 def pair(size: Any) -> tuple[int, int]:
