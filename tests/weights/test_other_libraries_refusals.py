@@ -148,8 +148,12 @@ def test_damaged_json_is_named(tmp_path):
 @pytest.mark.parametrize(
   'to, changes, message',
   [
-    ('huggingface', {'classifier': 'gap'}, "no classifier 'gap'.*to=timm"),
-    ('huggingface', {'representation_size': 8}, 'no tanh layer'),
+    (
+      'huggingface',
+      {'classifier': 'gap'},
+      'no model with classifier=gap.*to=timm',
+    ),
+    ('huggingface', {'representation_size': 8}, 'with representation_size=8'),
     ('timm', {'representation_size': 8}, 'no tanh layer'),
   ],
 )

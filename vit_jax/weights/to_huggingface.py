@@ -1,5 +1,7 @@
 """Exports weights as models of transformers."""
 
+import contextlib
+import textwrap
 from typing import Any
 
 from vit_jax.configs import spec
@@ -8,9 +10,12 @@ from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import huggingface
 from vit_jax.weights import record as weights_lib
-from vit_jax.weights import torch_layout
 
-_UNSUPPORTED_FAMILIES = {'mixer': 'MLP-Mixer', 'lit': 'LiT'}
+_OTHERS = {
+  'mixer': 'MLP-Mixer',
+  'lit': 'LiT',
+  'vit': 'model without a transformer',
+}
 
 
 def export(
@@ -22,21 +27,10 @@ def export(
     errors.UserError: if transformers has no such model.
   """
   head, preprocessor = bool(weights.class_names), _preprocessor(weights)
-  reasons = _unsupported_features(weights.spec, head)
-  reasons = reasons or _unusual_settings(weights.known_model())
-  if not reasons:
-    names = huggingface.array_names(head=head)
-    arrays = torch_layout.from_linen(weights.params, names)
-    config = _vit_config(weights.module(), weights)
-  elif key := _family_of(weights.known_model(), head):
-    family = families.FAMILIES[key]
-    arrays = families.state_dicts.arrays_of(family, weights)
-    config = _family_config(family, key, weights)
-  else:
-    raise errors.UserError(
-      f'ViTForImageClassification of transformers has no {", no ".join(reasons)}'
-      f'. Try to=timm or to=npz.'
-    )
+  key = _family_of(weights.known_model(), head)
+  family = families.FAMILIES[key]
+  arrays = families.state_dicts.arrays_of(family, weights)
+  config = _family_config(family, key, weights)
   again = huggingface.from_state_dict(arrays, config, preprocessor)
   config[extras.KEY] = extras.lost(weights, again)
   return arrays, {
@@ -60,52 +54,30 @@ def _family_config(
 
 
 def _family_of(model: weights_lib.Params, head: bool) -> str:
-  """Returns the first family that can say all of a config; '' if none can."""
+  """Returns the first family that can say all of a config but the resizing."""
+  lost = {}
   for key, family in families.FAMILIES.items():
     if family.architectures[head] is None:
       continue
-    try:
+    with contextlib.suppress(KeyError, TypeError, weights_lib.WeightsError):
       again = family.read(family.write(model), head)
-    except (KeyError, TypeError):  # Of another kind altogether.
-      continue
-    if not families.lost(model, again):
-      return key
-  return ''
-
-
-def _unusual_settings(model: weights_lib.Params) -> list[str]:
-  """Returns the settings that `ViTConfig` does not have."""
-  encoder = dict(model['transformer'])
-  for name in ('block', 'first_norm'):
-    encoder.pop(name, None)
-  names = ('patches', 'hidden_size', 'classifier', 'representation_size')
-  usual = {name: model[name] for name in names if name in model}
-  return families.lost(model, {**usual, 'transformer': encoder})
-
-
-def _vit_config(module: Any, weights: weights_lib.Weights) -> dict[str, Any]:
-  encoder = module.transformer
-  return {
-    **_common_config(
-      weights,
-      'vit',
-      'ViTForImageClassification' if weights.class_names else 'ViTModel',
-    ),
-    'hidden_size': module.hidden_size,
-    'num_hidden_layers': encoder['num_layers'],
-    'num_attention_heads': encoder['num_heads'],
-    'intermediate_size': encoder['mlp_dim'],
-    'hidden_act': (
-      'gelu' if encoder.get('exact_gelu') else 'gelu_pytorch_tanh'
-    ),
-    'hidden_dropout_prob': encoder.get('dropout_rate', 0.0),
-    'attention_probs_dropout_prob': encoder.get('attention_dropout_rate', 0.0),
-    'layer_norm_eps': encoder.get('layer_norm_epsilon', 1e-6),
-    'patch_size': families.one_or_pair(tuple(module.patches['size'])),
-    'qkv_bias': True,
-    'pooler_act': 'tanh',
-    'pooler_output_size': module.representation_size or module.hidden_size,
+      lost[key] = families.lost(model, again)
+  if not lost:  # Of another kind altogether.
+    raise errors.UserError(
+      f'transformers has no {_OTHERS[spec.family(model)]}. Try to=timm or'
+      f' to=npz.'
+    )
+  reasons = {
+    key: [x for x in settings if not x.startswith('posemb_resize=')]
+    for key, settings in lost.items()
   }
+  best = min(lost, key=lambda key: (len(reasons[key]), len(lost[key])))
+  if reasons[best]:
+    settings = textwrap.shorten(', '.join(reasons[best]), 200)
+    raise errors.UserError(
+      f'transformers has no model with {settings}. Try to=timm or to=npz.'
+    )
+  return best
 
 
 def _common_config(
@@ -157,22 +129,6 @@ def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
     'image_mean': per_channel(preprocessing.mean, channels),
     'image_std': per_channel(preprocessing.std, channels),
   }
-
-
-def _unsupported_features(what: spec.ModelSpec, head: bool) -> list[str]:
-  if what.family in _UNSUPPORTED_FAMILIES:
-    return [_UNSUPPORTED_FAMILIES[what.family]]
-  has_positions = not what.depth or what.position_embeddings
-  features = {
-    'ResNet stem': what.stem_units is not None,
-    'model without a transformer': not what.depth,
-    'model without position embeddings': not has_positions,
-    f'classifier {what.pooling!r}': what.pooling != 'token',
-    'LayerNorm after the pooling': what.depth and not what.last_norm,
-    'tanh layer (pre_logits) before its head': head
-    and what.representation_size,
-  }
-  return [name for name, is_used in features.items() if is_used]
 
 
 def per_channel(values: Any, channels: int) -> list[float]:

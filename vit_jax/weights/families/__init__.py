@@ -4,6 +4,7 @@ record       what is said about a family, and what most share
 state_dicts  from arrays and JSON to weights, and back
 compare      which settings of a model a format loses
 towers       what families with an image and a text tower share
+vit          ViT, DeiT, the encoder of MAE
 dino         DINOv2, with and without registers
 clip         CLIP: two towers, or the image tower alone
 """
@@ -11,16 +12,19 @@ clip         CLIP: two towers, or the image tower alone
 from vit_jax.weights.families import clip
 from vit_jax.weights.families import dino
 from vit_jax.weights.families import state_dicts
+from vit_jax.weights.families import vit
 from vit_jax.weights.families.compare import lost
 from vit_jax.weights.families.record import Arrays
-from vit_jax.weights.families.record import EXACT_GELU
 from vit_jax.weights.families.record import Family
 from vit_jax.weights.families.record import one_or_pair
 from vit_jax.weights.families.record import pair
 
 # By `model_type`, or a name of our own where several share one. An exported
-# model is of the first family that can be it.
+# model is of the first family that loses least.
 FAMILIES: dict[str, Family] = {
+  'vit': vit.VIT,
+  'deit': vit.DEIT,
+  'vit_mae': vit.VIT_MAE,
   'dinov2': dino.DINOV2,
   'dinov2_with_registers': dino.DINOV2_WITH_REGISTERS,
   'clip': clip.CLIP,
@@ -46,7 +50,6 @@ def find(kind: str, arrays: Arrays) -> Family | None:
 
 
 __all__ = (
-  'EXACT_GELU',
   'FAMILIES',
   'REFUSED',
   'Family',

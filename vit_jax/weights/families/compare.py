@@ -57,6 +57,8 @@ def _encoder(encoder: Mapping[str, Any]) -> dict[str, Any]:
   defaults = _defaults(vit.Encoder1DBlock)
   block = {k: v for k, v in defaults.items() if k not in own}
   block |= _plain(encoder.get('block', {}))
+  if block['activation'] != 'gelu':
+    own['exact_gelu'] = None
   return own | {f'block.{name}': value for name, value in block.items()}
 
 

@@ -6,17 +6,26 @@ from typing import Any
 
 import numpy as np
 
+from vit_jax.weights import record as weights_lib
+
 Json = Mapping[str, Any]
 Arrays = Mapping[str, Any]
 
 POSITIONS = 'Transformer/posembed_input/pos_embedding'
 
-# Whether `hidden_act` is the exact GELU.
-EXACT_GELU = {'gelu': True, 'gelu_new': False, 'gelu_pytorch_tanh': False}
+# By `hidden_act`: our activation, and whether a GELU is exact.
+_ACTIVATIONS = {
+  'gelu': ('gelu', True),
+  'gelu_python': ('gelu', True),
+  'gelu_pytorch_tanh': ('gelu', False),
+  'gelu_new': ('gelu', False),
+  'gelu_fast': ('gelu', False),
+  'quick_gelu': ('quick_gelu', False),
+}
 
 
-def _unchanged(arrays: Arrays) -> dict[str, Any]:
-  return dict(arrays)
+def _unchanged(values: Mapping[str, Any], *_: Any) -> dict[str, Any]:
+  return dict(values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +41,7 @@ class Family:
       have; takes our config and whether there is a head.
     architectures: classes in transformers without and with a head; None where
       there is none.
+    complete: adds to a `config.json` what only the arrays, after `split`, tell.
     split: replaces arrays that hold several of ours.
     join: undoes `split`.
     ignored: ends of the names of arrays that only training needs.
@@ -47,6 +57,7 @@ class Family:
   write: Callable[[Json], dict[str, Any]]
   names: Callable[[Json, bool], dict[str, str]]
   architectures: tuple[str | None, str | None]
+  complete: Callable[[Json, Arrays], dict[str, Any]] = _unchanged
   split: Callable[[Arrays], dict[str, np.ndarray]] = _unchanged
   join: Callable[[Arrays], dict[str, np.ndarray]] = _unchanged
   ignored: tuple[str, ...] = ()
@@ -83,24 +94,32 @@ def vit(
     layer_norm_epsilon: of all LayerNorms.
     patch_size: one number, or height and width.
     block: arguments of `Encoder1DBlock`; those at their defaults are left out.
+      Its activation is that of the `config.json` unless given.
     **fields: further fields; those at their defaults are left out.
   """
+  width = config.get('hidden_size', 768)
+  heads = config.get('num_attention_heads', 12)
+  if width % heads:
+    raise weights_lib.WeightsError(
+      f'has the width {width}, which {heads} heads do not divide.'
+    )
+  kind, is_exact = activation(config.get('hidden_act', 'gelu'))
   transformer: dict[str, Any] = {
     'mlp_dim': mlp_dim,
-    'num_heads': config.get('num_attention_heads', 12),
+    'num_heads': heads,
     'num_layers': config.get('num_hidden_layers', 12),
     'attention_dropout_rate': float(
       config.get('attention_probs_dropout_prob', 0.0)
     ),
     'dropout_rate': float(config.get('hidden_dropout_prob', 0.0)),
     'layer_norm_epsilon': float(layer_norm_epsilon),
-    'exact_gelu': EXACT_GELU.get(config.get('hidden_act', 'gelu'), False),
+    'exact_gelu': is_exact,
   }
-  if block := _unusual(block):
+  if block := _unusual({'activation': kind, **block}):
     transformer['block'] = block
   return {
     'patches': {'size': pair(patch_size)},
-    'hidden_size': config.get('hidden_size', 768),
+    'hidden_size': width,
     'transformer': transformer,
     'representation_size': None,
     **_unusual(fields),
@@ -120,6 +139,23 @@ def _unusual(values: Json) -> dict[str, Any]:
   return {k: v for k, v in values.items() if v != _DEFAULTS.get(k)}
 
 
+def activation(hidden_act: str) -> tuple[str, bool]:
+  """Returns our activation and whether it is an exact GELU."""
+  if hidden_act not in _ACTIVATIONS:
+    raise weights_lib.WeightsError(
+      f'has the activation {hidden_act!r}; known are {sorted(_ACTIVATIONS)}.'
+    )
+  return _ACTIVATIONS[hidden_act]
+
+
+def hidden_act(encoder: Json) -> str:
+  """Undoes `activation` for the arguments of an `Encoder`."""
+  ours = encoder.get('block', {}).get('activation', 'gelu')
+  exact = ours == 'gelu' and bool(encoder.get('exact_gelu'))
+  known = (k for k, x in _ACTIVATIONS.items() if x == (ours, exact))
+  return next(known, 'gelu')
+
+
 def vit_json(model: Json) -> dict[str, Any]:
   """Undoes `vit` for the fields that all families name alike."""
   encoder = model['transformer']
@@ -127,7 +163,7 @@ def vit_json(model: Json) -> dict[str, Any]:
     'hidden_size': model['hidden_size'],
     'num_hidden_layers': encoder['num_layers'],
     'num_attention_heads': encoder['num_heads'],
-    'hidden_act': 'gelu' if encoder.get('exact_gelu') else 'gelu_pytorch_tanh',
+    'hidden_act': hidden_act(encoder),
     'hidden_dropout_prob': encoder.get('dropout_rate', 0.0),
     'attention_probs_dropout_prob': encoder.get('attention_dropout_rate', 0.0),
     'layer_norm_eps': encoder.get('layer_norm_epsilon', 1e-6),

@@ -29,10 +29,11 @@ def read(
   arrays = family.split(
     {k: x for k, x in arrays.items() if not k.endswith(family.ignored)}
   )
+  config = family.complete(config, arrays)
   head = 'classifier.weight' in arrays
   model = {'model_name': model_name, **family.read(config, head)}
   names = family.names(model, head)
-  num_classes = len(arrays[names['head/bias']]) if head else None
+  num_classes = len(arrays[names['head/kernel']]) if head else None
   vision = config.get('vision_config') or config
   size = record.pair(vision.get('image_size', 224))
   channels = vision.get('num_channels', 3)

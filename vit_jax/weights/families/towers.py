@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from vit_jax.weights import record as weights_lib
 from vit_jax.weights import torch_layout
 from vit_jax.weights.families import record
 from vit_jax.weights.families.record import Json
@@ -32,27 +31,6 @@ def config_of(config: Json, tower: str) -> Json:
   return {}
 
 
-def activation(config: Json, default: str) -> dict[str, Any]:
-  """Returns `exact_gelu` and `activation` for the `hidden_act` of a tower."""
-  name = config.get('hidden_act', default)
-  if name == 'quick_gelu':
-    return {'exact_gelu': False, 'activation': name}
-  if name not in record.EXACT_GELU:
-    known = ', '.join(('quick_gelu', *record.EXACT_GELU))
-    raise weights_lib.WeightsError(
-      f'has the activation {name!r}; known are {known}.'
-    )
-  return {'exact_gelu': record.EXACT_GELU[name], 'activation': 'gelu'}
-
-
-def hidden_act(encoder: Json) -> str:
-  """Undoes `activation` for the arguments of an `Encoder`."""
-  name = encoder.get('block', {}).get('activation', 'gelu')
-  if name != 'gelu':
-    return name
-  return 'gelu' if encoder.get('exact_gelu') else 'gelu_pytorch_tanh'
-
-
 def vision(
   config: Json,
   *,
@@ -70,18 +48,15 @@ def vision(
     patch_size: likewise.
     **fields: further fields of `VisionTransformer`.
   """
-  how = activation(config, act)
   dropout = config.get('attention_dropout', 0.0)
-  model = record.vit(
-    {**config, 'attention_probs_dropout_prob': dropout},
+  return record.vit(
+    {'hidden_act': act, **config, 'attention_probs_dropout_prob': dropout},
     mlp_dim=config.get('intermediate_size', 3072),
     layer_norm_epsilon=config.get('layer_norm_eps', epsilon),
     patch_size=config.get('patch_size', patch_size),
-    block={'activation': how['activation']},
+    block={},
     **fields,
   )
-  model['transformer']['exact_gelu'] = how['exact_gelu']
-  return model
 
 
 def vision_json(model: Json) -> dict[str, Any]:
@@ -92,7 +67,6 @@ def vision_json(model: Json) -> dict[str, Any]:
     **config,
     'attention_dropout': config.pop('attention_probs_dropout_prob'),
     'intermediate_size': model['transformer']['mlp_dim'],
-    'hidden_act': hidden_act(model['transformer']),
   }
 
 
@@ -115,11 +89,11 @@ def text(
     block: further arguments of `Encoder1DBlock`.
     **fields: further fields of `TextTransformer`.
   """
-  how = activation(config, act)
-  block = {**block, 'activation': how['activation']}
+  activation, is_exact = record.activation(config.get('hidden_act', act))
+  block = {**block, 'activation': activation}
   encoder: dict[str, Any] = {
     'layer_norm_epsilon': float(config.get('layer_norm_eps', epsilon)),
-    'exact_gelu': how['exact_gelu'],
+    'exact_gelu': is_exact,
   }
   if block := {k: v for k, v in block.items() if v != 'gelu'}:
     encoder['block'] = block
@@ -145,7 +119,7 @@ def text_json(model: Json, max_len: int) -> dict[str, Any]:
     'vocab_size': model['vocab_size'],
     'max_position_embeddings': max_len,
     'layer_norm_eps': encoder['layer_norm_epsilon'],
-    'hidden_act': hidden_act(encoder),
+    'hidden_act': record.hidden_act(encoder),
     'attention_dropout': 0.0,
   }
 
