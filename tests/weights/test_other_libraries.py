@@ -187,7 +187,7 @@ def test_half_precision_is_read_as_float32(tmp_path, dtype):
 
 def test_qkv_is_split_into_views():
   arrays = {'blocks.0.attn.qkv.weight': np.zeros((96, 32), np.float32)}
-  split = timm_names.split_qkv(arrays)
+  split = timm_names.split(arrays)
   assert all(
     np.shares_memory(x, arrays['blocks.0.attn.qkv.weight'])
     for x in split.values()

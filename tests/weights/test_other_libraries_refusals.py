@@ -71,7 +71,12 @@ def swin(arrays):
     (
       'timm_vit',
       lambda x: x | {'blocks.0.ls1.gamma': x['norm.bias']},
-      r'0 arrays are missing, 1 left over. No such model has blocks.0.ls1',
+      r'2 arrays are missing, 0 left over. It lacks blocks.1.ls1.gamma',
+    ),
+    (
+      'timm_vit',
+      lambda x: x | {'blocks.0.attn.q_norm.bias': x['norm.bias']},
+      r'0 arrays are missing, 1 left over. No such model has blocks.0.attn.q_n',
     ),
     ('timm_vit', without('blocks.1.norm2.bias'), r'lacks blocks.1.norm2.bias'),
     ('hf_vit', without('classifier.bias'), r'It lacks classifier.bias'),
@@ -103,6 +108,7 @@ def test_wrong_arrays_are_named(tmp_path, name, change, message):
     ('hf_vit', {'image_size': 64}, r'\(1, 17, 32\), the model wants \(1, 65'),
     ('timm_vit', {'global_pool': 'map'}, "pools by 'map'"),
     ('timm_vit', {'model_args': {'act_layer': 'silu'}}, "activation 'silu'"),
+    ('timm_vit', {'model_args': {'qk_norm': True}}, 'has qk_norm=True of timm'),
   ],
 )
 def test_wrong_configs_are_refused(tmp_path, name, settings, message):

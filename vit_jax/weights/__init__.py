@@ -10,6 +10,9 @@ families        models of transformers: JSON and array names, one file a family
 timm            reads timm weights
 to_timm         writes them
 timm_names      timm module names, as tables
+timm_architectures  what names of timm's architectures imply
+timm_vits       which model of timm a ViT is
+token_positions  which tokens have position embeddings
 torch_layout    axes and names of PyTorch modules
 training_run    reads the checkpoints of a run
 artifact        reads and writes WORKDIR/artifact

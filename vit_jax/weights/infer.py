@@ -13,6 +13,9 @@ from vit_jax.weights import record as weights_lib
 
 Model = dict[str, Any]
 
+# First values of LayerScale, which weights do not tell: DINOv2's and timm's.
+LAYER_SCALE = 1e-5
+
 # Usual attention heads by width, for formats that do not store their number.
 _HEADS = {192: 3, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
 
@@ -34,22 +37,37 @@ def known_num_heads(width: int, *, has_config: bool) -> int:
 
 
 def described(
-  params: weights_lib.Params, model_name: str
+  params: weights_lib.Params,
+  model_name: str,
+  size: tuple[int, int] | None = None,
+  *,
+  usual_positions: bool = True,
 ) -> weights_lib.Weights:
   """Returns parameters with all that their names and shapes tell.
 
   The dropout rate is that of released weights with this name, or 0. The image
   size is that of a square grid.
+
+  Args:
+    params: the parameters.
+    model_name: the name to give.
+    size: (height, width) of images, if known. It only helps to tell which tokens
+      have position embeddings, unless those are the usual ones.
+    usual_positions: whether, of the tokens before the patches, the class and the
+      distillation token have position embeddings, as in the official models.
   """
-  model, size, class_names = None, None, []
+  model, class_names = None, []
   if 'embedding' in params:
     model = {'model_name': model_name, **_vit(params)}
+    if not usual_positions:
+      model |= _positioned(params, model, size)
     if model['transformer'] and model_name in registry.entries():
       config = common.with_model(common.get_config(), model_name)
       rate = config.model.transformer.dropout_rate
       model['transformer']['dropout_rate'] = rate
   elif 'stem' in params:
     model = {'model_name': model_name, **_mixer(params)}
+  size = None
   if model is not None:
     size = _image_size(params, model)
     class_names = weights_lib.numbered_classes(params)
@@ -74,8 +92,9 @@ def _vit(params: weights_lib.Params) -> Model:
     'patches': {'size': (height, width)},
     'hidden_size': hidden_size,
     'transformer': None,
-    'classifier': 'token' if 'cls' in params else 'gap',
+    'classifier': _classifier(params),
     'representation_size': None,
+    **_newer_parts(params),
   }
   if 'pre_logits' in params:
     model['representation_size'] = params['pre_logits']['bias'].shape[0]
@@ -95,12 +114,77 @@ def _vit(params: weights_lib.Params) -> Model:
     attention = block['MultiHeadDotProductAttention_0']
     model['transformer'] = {
       'mlp_dim': block['MlpBlock_0']['Dense_0']['bias'].shape[0],
-      'num_heads': attention['query']['bias'].shape[0],
+      'num_heads': attention['query']['kernel'].shape[1],
       'num_layers': count(encoder, r'encoderblock_\d+'),
       'attention_dropout_rate': 0.0,
       'dropout_rate': 0.0,
+      **_newer_encoder(encoder),
     }
   return model
+
+
+def _classifier(params: weights_lib.Params) -> str:
+  if 'MAPHead_0' in params:
+    return 'token_map' if 'cls' in params else 'map'
+  return 'token' if 'cls' in params else 'gap'
+
+
+def _newer_parts(params: weights_lib.Params) -> Model:
+  """Returns fields of parts that the official models do not have."""
+  model: Model = {}
+  if 'bias' not in params['embedding']:
+    size = params['embedding']['kernel'].shape[:2]
+    model['patches'] = {'size': size, 'bias': False}
+  if 'dist' in params:
+    model['distillation'] = 'head' if 'head_dist' in params else 'token'
+  if 'reg' in params:
+    model['num_registers'] = params['reg'].shape[1]
+  if 'projection' in params:
+    model['projection'] = params['projection']['kernel'].shape[1]
+  return model
+
+
+def _newer_encoder(encoder: weights_lib.Params) -> Model:
+  """Returns settings of an encoder that the official models do not have."""
+  first = encoder['encoderblock_0']
+  settings: Model = {}
+  block: Model = {}
+  if 'gate' in first['MlpBlock_0']:
+    block['activation'] = 'swiglu'
+  if 'LayerScale_0' in first:
+    block['layer_scale'] = LAYER_SCALE
+  attention = first['MultiHeadDotProductAttention_0']
+  biases = ''.join(
+    name[0] for name in ('query', 'key', 'value') if 'bias' in attention[name]
+  )
+  if biases != 'qkv':
+    block['biases'] = biases
+  if block:
+    settings['block'] = block
+  if 'first_norm' in encoder:
+    settings['first_norm'] = True
+  if 'posembed_input' not in encoder:
+    settings['add_position_embedding'] = False
+  return settings
+
+
+def _positioned(
+  params: weights_lib.Params, model: Model, size: tuple[int, int] | None
+) -> Model:
+  """Returns how many tokens before the patches have position embeddings."""
+  what, flat = spec.of(model), weights_lib.flatten(params)
+  if what.position_embeddings not in flat:
+    return {}
+  length = flat[what.position_embeddings].shape[1]
+  # The usual tokens, none or all.
+  for number in (what.num_positioned, 0, what.num_prefix_tokens):
+    patches = length - number
+    square = math.isqrt(max(patches, 0)) ** 2
+    if patches > 0 and patches == (
+      math.prod(what.grid(size)) if size else square
+    ):
+      return {} if number == what.num_positioned else {'num_positioned': number}
+  return {}
 
 
 def _mixer(params: weights_lib.Params) -> Model:
@@ -123,7 +207,7 @@ def _image_size(
     num_patches = flat[what.token_mixing].shape[0]
   elif what.position_embeddings in flat:
     num_tokens = flat[what.position_embeddings].shape[1]
-    num_patches = num_tokens - what.num_prefix_tokens
+    num_patches = num_tokens - what.num_positioned
   else:
     return None
   side = math.isqrt(max(num_patches, 0))

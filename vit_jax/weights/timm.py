@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import copy
 import math
 import pathlib
-import re
 from typing import Any
 
 from absl import logging
@@ -14,29 +13,31 @@ from vit_jax.runtime import files
 from vit_jax.weights import array_files
 from vit_jax.weights import extras
 from vit_jax.weights import infer
-from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import timm_architectures
 from vit_jax.weights import timm_names
 from vit_jax.weights import torch_layout
 
-EPSILON = 1e-6  # LayerNorm's; timm's config.json does not give it.
 OPTIONS = 'vit_jax_options'  # Our key there, for settings it cannot give.
 
-_POSEMB = 'Transformer/posembed_input/pos_embedding'
+# Ours by timm's `act_layer`, None for its default.
+_ACTIVATIONS: dict[str | None, dict[str, Any]] = {
+  None: {'exact_gelu': True},
+  'gelu': {'exact_gelu': True},
+  'gelu_tanh': {'exact_gelu': False},
+  'quick_gelu': {'exact_gelu': False, 'block': {'activation': 'quick_gelu'}},
+}
 
-# Whether `act_layer` is the exact GELU; None is timm's default.
-_EXACT_GELU = {None: True, 'gelu': True, 'gelu_tanh': False}
+# Ours by timm's `global_pool` and whether there is a class token.
+_CLASSIFIERS = {
+  ('token', True): 'token',
+  ('avg', True): 'token_gap',
+  ('avg', False): 'gap',
+  ('map', True): 'token_map',
+  ('map', False): 'map',
+}
 
-# Unusual settings of architectures, which a config.json does not repeat.
-_UNUSUAL = (
-  (r'test_vit2?', {'num_heads': 2}),
-  (r'vit_base_patch16_gap_224', {'num_heads': 16}),
-  (r'vit_giantopt_.*', {'num_heads': 16}),
-  (r'.*_quickgelu_.*', {'act_layer': 'quick_gelu'}),
-  (r'vit_base_patch32_siglip_(gap_)?256', {'act_layer': 'gelu_tanh'}),
-  (r'vit_large_patch16_siglip_(gap_)?512', {'act_layer': 'gelu_tanh'}),
-  (r'vit_(so400m|giantopt)_patch16_siglip_.*', {'act_layer': 'gelu_tanh'}),
-)
+_NEEDED = ('embedding', 'Transformer/encoderblock_0')
 
 _HYBRIDS_DIFFER = (
   'timm standardises the kernels of a ResNet by another formula: logits of'
@@ -73,42 +74,41 @@ def from_state_dict(
   Without a config, heads are those usual for the width, and the arrays tell the
   pooling.
   """
-  arguments = _arguments(config)
   if not timm_names.is_names(arrays):
     raise weights_lib.WeightsError(
       f'is neither a ViT nor a Mixer of timm: its {len(arrays)} arrays have'
       f' names such as {", ".join(sorted(arrays)[:3])}.'
     )
+  arguments = timm_architectures.arguments(config)
   if 'stem.proj.weight' in arrays:
     names, heads = timm_names.MIXER, 1
     flat = torch_layout.renamed(arrays, names)
   else:
-    names = timm_names.vit_names(
-      stages=f'{timm_names.BACKBONE}stem.conv.weight' in arrays
-    )
-    flat = torch_layout.renamed(timm_names.split_qkv(arrays), names)
-    if 'cls' in flat and 'pos_embed' in arrays:
-      num_patches = _num_patches(arrays, config)
-      flat[_POSEMB] = npz.with_class_token(flat[_POSEMB], num_patches)
+    is_eva = timm_names.is_eva(arrays) or 'rope_type' in arguments
+    if is_eva and not config and _may_be_dinov3(arrays):
+      arguments = timm_architectures.arguments(
+        {'architecture': timm_architectures.DINOV3, 'global_pool': 'token'}
+      )
+    timm_architectures.check(arguments, eva=is_eva)
+    arrays = timm_names.split(arrays)
+    names = timm_names.names_in(arrays)
+    flat = torch_layout.renamed(arrays, names, _NEEDED)
     known = config.get(OPTIONS, {}) | arguments
     heads = known.get('num_heads') or infer.known_num_heads(
-      flat['embedding/bias'].shape[0], has_config=bool(config)
+      flat['embedding/kernel'].shape[0], has_config=bool(config)
     )
   params = torch_layout.to_linen(flat, names, heads)
-  weights = infer.described(params, model_name)
+  weights = infer.described(
+    params, model_name, _image_size(config), usual_positions=False
+  )
   weights = _describe(weights, config, arguments)
   weights_lib.check(weights, names)
   return weights
 
 
-def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns timm's `model_args` and those that the architecture implies."""
-  arguments: dict[str, Any] = {}
-  name = str(config.get('architecture'))
-  for pattern, unusual in _UNUSUAL:
-    if re.fullmatch(pattern, name):
-      arguments |= unusual
-  return arguments | (config.get('model_args') or {})
+def _may_be_dinov3(arrays: Mapping[str, Any]) -> bool:
+  tokens = {'cls_token', 'reg_token'}
+  return tokens <= arrays.keys() and 'pos_embed' not in arrays
 
 
 def _image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -118,36 +118,19 @@ def _image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
   return ((size, size) if isinstance(size, int) else tuple(size)) or None
 
 
-def _num_patches(
-  arrays: Mapping[str, Any], config: Mapping[str, Any]
-) -> int | None:
-  """Returns the number of patches of a plain ViT, if its config tells."""
-  size = _image_size(config)
-  if not size or any(name.startswith(timm_names.BACKBONE) for name in arrays):
-    return None
-  patch = arrays['patch_embed.proj.weight'].shape[2:]
-  return (size[0] // patch[0]) * (size[1] // patch[1])
-
-
 def _describe(
   weights: weights_lib.Weights,
   config: Mapping[str, Any],
   arguments: Mapping[str, Any],
 ) -> weights_lib.Weights:
   """Returns weights with the fields of the `config.json`."""
-  activation = arguments.get('act_layer')
-  if activation not in _EXACT_GELU:
-    raise weights_lib.WeightsError(
-      f"has the activation {activation!r}; 'gelu' and 'gelu_tanh' are known."
-    )
   model = copy.deepcopy(dict(weights.known_model()))
-  classifier = _classifier(weights.params, config, arguments)
   if 'classifier' in model:
-    model['classifier'] = classifier
-  encoder = spec.encoder(model) or {}
-  encoder['layer_norm_epsilon'] = EPSILON
-  encoder['exact_gelu'] = _EXACT_GELU[activation]
-  encoder.update(config.get(OPTIONS, {}))
+    model['classifier'] = _classifier(weights.params, arguments)
+  if arguments.get('rope_type') == 'dinov3':
+    model['rotary_base'] = float(arguments.get('rope_temperature', 10_000))
+  _describe_encoder(spec.encoder(model) or {}, arguments)
+  (spec.encoder(model) or {}).update(config.get(OPTIONS, {}))
   if spec.of(model).stem_units is not None:
     logging.warning(_HYBRIDS_DIFFER)
   pretrained = config.get('pretrained_cfg') or config
@@ -169,6 +152,27 @@ def _describe(
     },
     model=model,
     class_names=class_names,
+  )
+
+
+def _describe_encoder(
+  encoder: dict[str, Any], arguments: Mapping[str, Any]
+) -> None:
+  """Adds the settings of an encoder that its arrays do not tell."""
+  block = encoder.get('block', {})
+  activation = arguments.get('act_layer')
+  if activation not in _ACTIVATIONS:
+    known = ', '.join(repr(name) for name in _ACTIVATIONS if name)
+    raise weights_lib.WeightsError(
+      f'has the activation {activation!r}; {known} are known.'
+    )
+  settings = dict(_ACTIVATIONS[activation])
+  block = settings.pop('block', {}) | block
+  if 'layer_scale' in block and arguments.get('init_values'):
+    block['layer_scale'] = float(arguments['init_values'])
+  encoder |= settings | ({'block': block} if block else {})
+  encoder['layer_norm_epsilon'] = arguments.get(
+    timm_architectures.NORM_EPSILON, timm_architectures.EPSILON
   )
 
 
@@ -195,21 +199,17 @@ def _resize_test(
 
 
 def _classifier(
-  params: weights_lib.Params,
-  config: Mapping[str, Any],
-  arguments: Mapping[str, Any],
+  params: weights_lib.Params, arguments: Mapping[str, Any]
 ) -> str:
   has_token = 'cls' in params
   by_arrays = 'token' if has_token and 'fc_norm' not in params else 'avg'
-  pool = arguments.get('global_pool', config.get('global_pool', by_arrays))
-  classifier = {
-    ('token', True): 'token',
-    ('avg', True): 'token_gap',
-    ('avg', False): 'gap',
-  }.get((pool, has_token))
-  if classifier is None:
+  if 'MAPHead_0' in params:
+    by_arrays = 'map'
+  pool = arguments.get('global_pool', by_arrays)
+  classifier = _CLASSIFIERS.get((pool, has_token))
+  if classifier is None or ('MAPHead_0' in params) != (pool == 'map'):
     raise weights_lib.WeightsError(
-      f"pools by {pool!r}, which no model here does; 'avg' and, with a class"
-      f" token, 'token' are known."
+      f"pools by {pool!r}, which no model here does; 'avg', with its arrays 'map'"
+      f" and, with a class token, 'token' are known."
     )
   return classifier

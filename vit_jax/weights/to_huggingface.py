@@ -10,6 +10,7 @@ from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import huggingface
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import token_positions
 
 _OTHERS = {
   'mixer': 'MLP-Mixer',
@@ -26,6 +27,8 @@ def export(
   Raises:
     errors.UserError: if transformers has no such model.
   """
+  if weights.spec.family == 'vit':
+    weights = token_positions.positioned(weights)
   head, preprocessor = bool(weights.class_names), _preprocessor(weights)
   key = _family_of(weights.known_model(), head)
   family = families.FAMILIES[key]

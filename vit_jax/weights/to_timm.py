@@ -11,8 +11,11 @@ from vit_jax.runtime import errors
 from vit_jax.weights import extras
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import timm
+from vit_jax.weights import timm_architectures
 from vit_jax.weights import timm_names
+from vit_jax.weights import timm_vits
 from vit_jax.weights import to_huggingface
+from vit_jax.weights import token_positions
 from vit_jax.weights import torch_layout
 
 # The only hybrids and Mixers of timm: hybrids by our name, Mixers by width, as
@@ -27,8 +30,6 @@ _HYBRIDS = {
 _MIXERS = {512: ('s', 8), 768: ('b', 12), 1024: ('l', 24)}
 _MIXER_PATCHES = ((16, 16), (32, 32))
 
-_POOLS = {'token': 'token', 'gap': 'avg', 'token_gap': 'avg'}
-
 # (array names, architecture, model_args, pooling)
 _Exported = tuple[dict[str, str], str, dict[str, Any], str]
 
@@ -41,46 +42,66 @@ def export(
   Raises:
     errors.UserError: if timm has no such model.
   """
-  module, what = weights.module(), weights.spec
-  height, width, channels = weights.input_shape()
-  if what.has_texts:
+  if weights.spec.has_texts:
     raise errors.UserError('timm has no LiT models. Try to=npz.')
-  names, architecture, arguments, pool = _EXPORTERS[what.family](module)
-  options = spec.encoder(weights.model) or {}
+  if 0 < weights.spec.num_positioned < weights.spec.num_prefix_tokens:
+    weights = token_positions.positioned(weights, 0)
+  what = weights.spec
+  height, width, channels = weights.input_shape()
+  names, architecture, arguments, pool = _EXPORTERS[what.family](weights)
   arguments |= {
     'img_size': height if height == width else [height, width],
     'in_chans': channels,
   }
-  ours = {
-    'layer_norm_epsilon': options.get('layer_norm_epsilon', timm.EPSILON),
-    'exact_gelu': bool(options.get('exact_gelu')),
-  }
-  if 'num_heads' in options:
-    ours['num_heads'] = options['num_heads']
-  if not ours['exact_gelu'] and what.family == 'vit':
-    arguments['act_layer'] = 'gelu_tanh'
-  elif not ours['exact_gelu']:
-    logging.warning('The GELU is the tanh approximation here, exact in timm.')
-  if ours['layer_norm_epsilon'] != timm.EPSILON:
-    logging.warning(
-      'LayerNorm has epsilon %g here and %g in timm: logits differ slightly.',
-      ours['layer_norm_epsilon'],
-      timm.EPSILON,
-    )
   config = {
     'architecture': architecture,
     'num_classes': len(weights.class_names),
     'num_features': what.width,
     'global_pool': pool,
-    timm.OPTIONS: ours,
+    timm.OPTIONS: _encoder_settings(weights, architecture, arguments),
     'label_names': list(weights.class_names),
     'model_args': arguments,
     'pretrained_cfg': _pretrained_cfg(weights),
   }
-  arrays = timm_names.join_qkv(torch_layout.from_linen(weights.params, names))
+  arrays = timm_names.join(
+    torch_layout.from_linen(weights.params, names),
+    eva=architecture == timm_architectures.DINOV3,
+  )
   again = timm.from_state_dict(arrays, config)
   config[extras.KEY] = extras.lost(weights, again)
   return arrays, {'config.json': config}
+
+
+def _encoder_settings(
+  weights: weights_lib.Weights, architecture: str, arguments: dict[str, Any]
+) -> dict[str, Any]:
+  """Returns ours, adds the activation to timm's and warns if they differ."""
+  what, options = weights.spec, spec.encoder(weights.model) or {}
+  implied = timm_architectures.arguments({'architecture': architecture})
+  epsilon = implied.get(
+    timm_architectures.NORM_EPSILON, timm_architectures.EPSILON
+  )
+  ours = {
+    'layer_norm_epsilon': options.get('layer_norm_epsilon', epsilon),
+    'exact_gelu': bool(options.get('exact_gelu')),
+  }
+  if 'num_heads' in options:
+    ours['num_heads'] = options['num_heads']
+  activation = options.get('block', {}).get('activation', 'gelu')
+  if activation == 'quick_gelu':
+    arguments['act_layer'] = 'quick_gelu'
+  elif activation == 'gelu' and not ours['exact_gelu']:
+    if what.family == 'vit':
+      arguments['act_layer'] = 'gelu_tanh'
+    else:
+      logging.warning('The GELU is the tanh approximation here, exact in timm.')
+  if ours['layer_norm_epsilon'] != epsilon:
+    logging.warning(
+      'LayerNorm has epsilon %g here and %g in timm: logits differ slightly.',
+      ours['layer_norm_epsilon'],
+      epsilon,
+    )
+  return ours
 
 
 def _pretrained_cfg(weights: weights_lib.Weights) -> dict[str, Any]:
@@ -117,8 +138,8 @@ def _crop(weights: weights_lib.Weights) -> dict[str, Any]:
   return {'crop_pct': math.nextafter(height / resized, 0), 'crop_mode': mode}
 
 
-def _export_mixer(module: Any) -> _Exported:
-  return timm_names.MIXER, _mixer_architecture(module), {}, 'avg'
+def _export_mixer(weights: weights_lib.Weights) -> _Exported:
+  return timm_names.MIXER, _mixer_architecture(weights.module()), {}, 'avg'
 
 
 def _mixer_architecture(module: Any) -> str:
@@ -133,47 +154,21 @@ def _mixer_architecture(module: Any) -> str:
   return f'mixer_{letter}{patch[0]}_224'
 
 
-def _export_vit(module: Any) -> _Exported:
-  reason, pool = '', _POOLS.get(module.classifier, '')
-  if module.transformer is None:
-    reason = 'model without a transformer'
-  elif module.representation_size is not None:
-    reason = 'tanh layer (pre_logits) before its head'
-  elif not module.transformer.get('add_position_embedding', True):
-    reason = 'model without position embeddings'
-  elif not pool:
-    reason = f'classifier {module.classifier!r}'
-  if reason:
-    raise errors.UserError(
-      f'VisionTransformer of timm has no {reason}. Try to=npz.'
-    )
-  encoder, stages = module.transformer, None
-  if module.resnet is not None:
-    stages = tuple(module.resnet['num_layers'])
-  class_token = module.classifier != 'gap'
-  names = timm_names.vit_names(stages=bool(stages))
-  arguments: dict[str, Any] = {
-    'class_token': class_token,
+def _export_vit(weights: weights_lib.Weights) -> _Exported:
+  module, what = weights.module(), weights.spec
+  timm_vits.check(module, what)
+  names = timm_names.vit_names(stages=bool(what.stem_units))
+  if what.stem_units is None:
+    architecture, arguments = timm_vits.described(module, what)
+    return names, architecture, arguments, arguments['global_pool']
+  architecture = _hybrid_architecture(module, what.stem_units)
+  pool = timm_vits.POOLS[what.pooling]
+  arguments = {
+    'class_token': what.has_class_token,
     'global_pool': pool,
     'fc_norm': module.fc_norm,
   }
-  if stages is not None:
-    return names, _hybrid_architecture(module, stages), arguments, pool
-  patch = tuple(module.patches['size'])
-  arguments |= {
-    'patch_size': patch[0] if patch[0] == patch[1] else list(patch),
-    'embed_dim': module.hidden_size,
-    'depth': encoder['num_layers'],
-    'num_heads': encoder['num_heads'],
-    'mlp_ratio': _ratio(encoder['mlp_dim'], module.hidden_size),
-  }
-  return names, 'vit_base_patch16_224', arguments, pool
-
-
-def _ratio(mlp_dim: int, width: int) -> float:
-  """Returns the ratio for which int(width * ratio) is `mlp_dim`."""
-  ratio = mlp_dim / width
-  return ratio if int(width * ratio) == mlp_dim else (mlp_dim + 0.5) / width
+  return names, architecture, arguments, pool
 
 
 def _hybrid_architecture(module: Any, stages: tuple[int, ...]) -> str:

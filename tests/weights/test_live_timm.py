@@ -1,0 +1,81 @@
+"""Random ViTs of timm, both ways. Runs only where PyTorch and timm are installed."""
+
+import random
+
+import live
+import numpy as np
+import pytest
+
+from vit_jax import checkpoint
+from vit_jax.weights import formats
+
+torch = pytest.importorskip('torch')
+timm = pytest.importorskip('timm')
+
+
+def drawn(rng):
+  """Returns an architecture and arguments."""
+  heads, patch = rng.randint(1, 4), rng.choice([4, 8, [4, 8]])
+  class_token = rng.random() < 0.6
+  pool = rng.choice(['avg', 'map', 'token' if class_token else 'avg'])
+  is_gated = pool != 'map' and rng.random() < 0.2
+  if is_gated:
+    architecture = 'vit_giant_patch14_dinov2'
+  else:
+    architecture = rng.choice(
+      ['vit_base_patch16_224', 'vit_base_patch16_clip_224']
+    )
+  arguments = {
+    'img_size': rng.choice([16, 24, [16, 32], [24, 16]]),
+    'patch_size': patch,
+    'in_chans': rng.choice([1, 3]),
+    'embed_dim': heads * rng.choice([4, 8, 10]),
+    'depth': rng.randint(1, 3),
+    'num_heads': heads,
+    'mlp_ratio': rng.choice([2, 3.5, 4]),
+    'class_token': class_token,
+    'global_pool': pool,
+    'reg_tokens': rng.choice([0, 1, 3]),
+    'no_embed_class': rng.random() < 0.5,
+    'pre_norm': rng.random() < 0.3,
+    'qkv_bias': rng.random() < 0.7,
+    'init_values': rng.choice([None, 1e-5, 0.1]),
+    'dynamic_img_size': rng.random() < 0.3,
+    'num_classes': rng.choice([0, 5]),
+  }
+  if rng.random() < 0.4:
+    arguments['fc_norm'] = rng.random() < 0.5
+  if not is_gated and rng.random() < 0.6:
+    arguments['act_layer'] = rng.choice(['gelu', 'gelu_tanh', 'quick_gelu'])
+  return architecture, arguments
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_random_vits_equal_timm(tmp_path, seed):
+  architecture, arguments = drawn(random.Random(seed))
+  if arguments.pop('class_token') is False:
+    arguments['class_token'] = False
+  model = live.perturbed(timm.create_model(architecture, **arguments), seed)
+  saved = {k: v for k, v in arguments.items() if k != 'num_classes'}
+  timm.models.save_for_hf(
+    model, tmp_path / 'x', model_args=saved, safe_serialization=True
+  )
+  weights = checkpoint.read(tmp_path / 'x')
+  size = weights.image_shape[:2]
+  images = live.random_images(seed, size, arguments['in_chans'])
+  with torch.no_grad():
+    want = model(live.as_torch(images)).numpy()
+  got = live.output(weights, images)
+  print('difference', seed, np.abs(got - want).max(), np.abs(want).max())
+  np.testing.assert_allclose(got, want, atol=1e-5, rtol=1e-5)
+
+  formats.convert(weights, str(tmp_path / 'y'), 'timm')
+  live.assert_same_arrays(tmp_path / 'x', tmp_path / 'y')
+  again = timm.create_model(f'local-dir:{tmp_path}/y', pretrained=True).eval()
+  with torch.no_grad():
+    back = again(live.as_torch(images)).numpy()
+  np.testing.assert_array_equal(back, want)
+  assert checkpoint.read(tmp_path / 'y').model == {
+    **weights.model,
+    'model_name': 'x',
+  }

@@ -1,0 +1,150 @@
+"""ViTs of timm with parts that the official models do not have."""
+
+import dataclasses
+import json
+
+from golden_files import GOLDEN
+from golden_files import golden_json
+import live
+from made import assert_same
+from made import copied
+from made import random_weights
+from made import VIT
+import numpy as np
+import pytest
+
+from vit_jax import checkpoint
+from vit_jax.runtime import errors
+from vit_jax.weights import formats
+from vit_jax.weights import timm
+from vit_jax.weights import timm_architectures
+from vit_jax.weights import to_timm
+from vit_jax.weights import token_positions
+
+NAMES = ('timm_clip', 'timm_map', 'timm_dinov2', 'timm_dinov3')
+BIASES = {'block': {'biases': 'qv'}}
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_outputs_equal_timm_and_files_come_back(tmp_path, name):
+  weights = checkpoint.read(GOLDEN / name)
+  with np.load(GOLDEN / name / 'io.npz') as io:
+    got = live.output(weights, io['inputs'])
+    np.testing.assert_allclose(got, io['outputs'], atol=2e-6)
+  formats.convert(weights, str(tmp_path / 'x'), 'timm')
+  live.assert_same_arrays(GOLDEN / name, tmp_path / 'x')
+  again = checkpoint.read(tmp_path / 'x')
+  assert again.model == weights.model
+  assert_same(again.params, weights.params)
+
+
+def test_settings_come_from_the_architecture(tmp_path):
+  """Arguments that a config.json need not repeat are known by the name."""
+  for name in NAMES:
+    folder = copied(name, tmp_path / name)
+    config = golden_json(f'{name}/config.json')
+    sizes = ('img_size', 'num_heads')
+    config['model_args'] = {k: config['model_args'][k] for k in sizes}
+    (folder / 'config.json').write_text(json.dumps(config))
+    assert checkpoint.read(folder).model == checkpoint.read(GOLDEN / name).model
+
+
+def test_heads_of_released_architectures():
+  for name, heads in (
+    ('vit_giantopt_patch16_siglip_384', 16),
+    ('vit_huge_plus_patch16_dinov3.lvd1689m', 20),
+    ('vit_7b_patch16_dinov3', 32),
+  ):
+    known = timm_architectures.arguments({'architecture': name})
+    assert known['num_heads'] == heads
+
+
+def test_dinov3_is_known_without_a_config(tmp_path):
+  folder = copied('timm_dinov3', tmp_path / 'x')
+  config = {timm.OPTIONS: {'num_heads': 2}}
+  (folder / 'config.json').write_text(json.dumps(config))
+  with pytest.raises(errors.UserError, match='of which only DINOv3 is read'):
+    checkpoint.read(folder)
+  (folder / 'config.json').unlink()
+  with pytest.raises(errors.UserError, match='how many heads'):
+    checkpoint.read(folder)
+
+
+@pytest.mark.parametrize(
+  'name, arguments, message',
+  [
+    ('timm_dinov3', {'rope_type': 'mixed'}, "it has rope_type='mixed'"),
+    ('timm_dinov3', {'use_rot_pos_emb': False}, 'it has use_rot_pos_emb=False'),
+    ('timm_dinov3', {'use_post_norm': True}, 'has use_post_norm=True of timm'),
+    ('timm_map', {'pool_include_prefix': True}, 'has pool_include_prefix=True'),
+    ('timm_map', {'attn_layer': 'diff'}, "has attn_layer='diff' of timm"),
+    ('timm_map', {'global_pool': 'avg'}, "pools by 'avg'"),
+    ('timm_clip', {'global_pool': 'map'}, "pools by 'map'"),
+    ('timm_clip', {'norm_layer': 'rmsnorm'}, "has norm_layer='rmsnorm'"),
+  ],
+)
+def test_what_is_not_read_is_named(tmp_path, name, arguments, message):
+  folder = copied(name, tmp_path / 'x')
+  config = golden_json(f'{name}/config.json')
+  config['model_args'] |= arguments
+  (folder / 'config.json').write_text(json.dumps(config))
+  with pytest.raises(errors.UserError, match=message):
+    checkpoint.read(folder)
+
+
+@pytest.mark.parametrize(
+  'changes, message',
+  [
+    ({'transformer': BIASES}, "attention with biases 'qv' alone"),
+    (
+      {'transformer': {'first_norm': True}},
+      'LayerNorm before the blocks unless',
+    ),
+    ({'distillation': 'token'}, 'distillation token without a second head'),
+    ({'classifier': 'token_mean'}, "classifier 'token_mean'"),
+    (
+      {'rotary_base': 100.0, 'transformer': BIASES},
+      'activation but the exact GELU beside rotations',
+    ),
+    ({'projection': 3}, 'projection before its head'),
+  ],
+)
+def test_what_is_not_written_is_named(changes, message):
+  encoder = VIT['transformer'] | changes.get('transformer', {})
+  weights = random_weights(VIT | changes | {'transformer': encoder})
+  with pytest.raises(errors.UserError, match=message):
+    to_timm.export(weights)
+
+
+@pytest.mark.parametrize('number', [0, 1, 3])
+def test_position_embeddings_move_to_their_tokens(number):
+  """The outputs stay the same, bit for bit."""
+  weights = random_weights(VIT, num_registers=2)
+  images = live.random_images(0, weights.image_shape[:2])
+  moved = token_positions.positioned(weights, number)
+  assert moved.spec.num_positioned == number
+  np.testing.assert_array_equal(
+    live.output(moved, images), live.output(weights, images)
+  )
+  assert token_positions.positioned(moved).model == weights.model
+  again = token_positions.positioned(moved)
+  np.testing.assert_array_equal(
+    live.output(again, images), live.output(weights, images)
+  )
+
+
+def test_registers_without_positions_are_written(tmp_path):
+  """In timm, all tokens before the patches have positions, or none has."""
+  transformer = VIT['transformer'] | {'exact_gelu': True}
+  weights = random_weights(VIT, num_registers=2, transformer=transformer)
+  formats.convert(weights, str(tmp_path / 'x'), 'timm')
+  again = checkpoint.read(tmp_path / 'x')
+  assert again.spec.num_positioned == 0
+  images = live.random_images(0, weights.image_shape[:2])
+  np.testing.assert_array_equal(
+    live.output(again, images), live.output(weights, images)
+  )
+  back = token_positions.positioned(again)
+  assert dataclasses.replace(back.spec, name='') == dataclasses.replace(
+    weights.spec, name=''
+  )
