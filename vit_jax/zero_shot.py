@@ -162,9 +162,9 @@ def _embed_labels(
   # Only LiT models have a vocabulary.
   assert isinstance(module, models.LitModel)
   assert vocabulary
-  name, max_len = module.pp['tokenizer_name'], module.pp['max_len']
-  tokenizer = text.get_tokenizer(name, vocabulary, max_len)
-  text.check_vocabulary(tokenizer, module.vocab_size, vocabulary)
+  tokenizer = text.of_model(
+    module.pp, module.text, module.vocab_size, vocabulary
+  )
   prompts = [t.replace('{}', label) for label in labels for t in templates]
   embed = jax.jit(
     lambda params, tokens: module.apply({'params': params}, tokens=tokens)[1]

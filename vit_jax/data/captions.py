@@ -15,7 +15,7 @@ from vit_jax.data import folder
 from vit_jax.data import image_files
 from vit_jax.data import pipeline
 from vit_jax.data import splits as splits_lib
-from vit_jax.data import text
+from vit_jax.data import token_ids
 from vit_jax.data import transforms
 from vit_jax.runtime import errors
 
@@ -34,7 +34,7 @@ class TrainPair(grain.transforms.RandomMap):
   """Transforms the image; adds `tokens` int32 [L] of a random caption."""
 
   image: transforms.TrainImage
-  tokenizer: text.Tokenizer
+  tokenizer: token_ids.Tokenizer
 
   def random_map(self, element: dict, rng: np.random.Generator) -> dict:
     captions = element['captions']
@@ -48,7 +48,7 @@ class EvalPair(grain.transforms.Map):
   """Resizes the image as LiT does; adds `tokens` int32 [L] of its first caption."""
 
   size: tuple[int, int]
-  tokenizer: text.Tokenizer
+  tokenizer: token_ids.Tokenizer
 
   def map(self, element: dict) -> dict:
     pair = _with_tokens(element, element['captions'][0], self.tokenizer)
@@ -56,7 +56,7 @@ class EvalPair(grain.transforms.Map):
 
 
 def _with_tokens(
-  element: dict, caption: str, tokenizer: text.Tokenizer
+  element: dict, caption: str, tokenizer: token_ids.Tokenizer
 ) -> dict:
   element = {k: x for k, x in element.items() if k != 'captions'}
   return {**element, 'tokens': tokenizer([caption])[0]}

@@ -1,19 +1,21 @@
-"""Texts to token ids [B, L], as the official LiT preprocessing makes them."""
+"""Texts to token ids [B, L], by the tokeniser of a model."""
 
 from collections.abc import Callable, Sequence
+import dataclasses
+import functools
 import os
+import pathlib
 import re
+from typing import Any
 import unicodedata
 
-from jaxtyping import Int32
-import numpy as np
 import sentencepiece
 import tokenizers
 
+from vit_jax.configs.models import ModelConfig
+from vit_jax.data import byte_pairs
+from vit_jax.data import token_ids
 from vit_jax.runtime import errors
-from vit_jax.runtime import storage
-
-TokenIds = Int32[np.ndarray, 'B L']
 
 _CLS, _UNKNOWN, _END = '[CLS]', '[UNK]', '</s>'
 
@@ -37,7 +39,7 @@ class BertTokenizer:
   def __init__(self, vocab_path: os.PathLike | str, max_len: int):
     """Reads a vocabulary of one token a line."""
     try:
-      lines = _read(vocab_path).decode('utf-8-sig').split('\n')
+      lines = token_ids.read(vocab_path).decode('utf-8-sig').split('\n')
     except UnicodeDecodeError as e:
       raise errors.UserError(
         f'{vocab_path} is not a BERT vocabulary: it is not a text file. Is it a'
@@ -67,11 +69,11 @@ class BertTokenizer:
     )
     self._tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
 
-  def __call__(self, texts: Sequence[str]) -> TokenIds:
+  def __call__(self, texts: Sequence[str]) -> token_ids.TokenIds:
     """Returns the token ids of each text."""
     encodings = self._tokenizer.encode_batch([_fold(text) for text in texts])
     ids = [[self._cls, *encoding.ids] for encoding in encodings]
-    return _clip_and_pad(ids, self._max_len, 0)
+    return token_ids.clip_and_pad(ids, self._max_len, 0)
 
 
 def _fold(text: str) -> str:
@@ -94,7 +96,7 @@ class SentencePieceTokenizer:
 
   def __init__(self, vocab_path: os.PathLike | str, max_len: int):
     """Reads a SentencePiece model."""
-    data = _read(vocab_path)
+    data = token_ids.read(vocab_path)
     self._processor = sentencepiece.SentencePieceProcessor()
     try:
       self._processor.LoadFromSerializedProto(data)
@@ -112,38 +114,100 @@ class SentencePieceTokenizer:
         f' end of a text. Train it with an eos_id.'
       )
 
-  def __call__(self, texts: Sequence[str]) -> TokenIds:
+  def __call__(self, texts: Sequence[str]) -> token_ids.TokenIds:
     """Returns the token ids of each text."""
     pieces = self._processor.encode(list(texts), out_type=int)
     ids = [row[: self._max_len - 1] for row in pieces]
-    return _clip_and_pad(ids, self._max_len, self._end)
+    return token_ids.clip_and_pad(ids, self._max_len, self._end)
 
 
-Tokenizer = BertTokenizer | SentencePieceTokenizer
+@dataclasses.dataclass(frozen=True)
+class Kind:
+  """A kind of tokeniser.
 
-TOKENIZERS: dict[str, Callable[[os.PathLike | str, int], Tokenizer]] = {
-  'bert': BertTokenizer,
-  'sentencepiece': SentencePieceTokenizer,
+  Attributes:
+    make: makes one from a file and the length of its rows.
+    files: names of its files in folders of other libraries, the best first.
+    saved: name of its file in an artifact and in exported folders.
+    content: returns the bytes of that file, from any file that `make` reads.
+  """
+
+  make: Callable[[os.PathLike | str, int], token_ids.Tokenizer]
+  files: tuple[str, ...]
+  saved: str
+  content: Callable[[os.PathLike | str], bytes] = token_ids.read
+
+
+_BYTE_PAIRS: dict[str, Any] = {
+  'files': ('tokenizer.json', 'vocab.json', 'bpe_simple_vocab_16e6.txt.gz'),
+  'saved': 'tokenizer.json',
+  'content': byte_pairs.as_json,
 }
+
+TOKENIZERS = {
+  'bert': Kind(BertTokenizer, ('vocab.txt',), 'vocabulary.txt'),
+  'sentencepiece': Kind(
+    SentencePieceTokenizer, ('tokenizer.model',), 'vocabulary.model'
+  ),
+  'clip': Kind(byte_pairs.BytePairTokenizer, **_BYTE_PAIRS),
+  'open_clip': Kind(
+    functools.partial(byte_pairs.BytePairTokenizer, cleans=True), **_BYTE_PAIRS
+  ),
+}
+
+
+def find(name: str, folder: pathlib.Path) -> str | None:
+  """Returns the path of the vocabulary in a folder of another library."""
+  paths = [folder / file for file in TOKENIZERS[name].files]
+  return next((str(path) for path in paths if path.is_file()), None)
+
+
+def of_model(
+  pp: ModelConfig,
+  text: ModelConfig,
+  vocab_size: int,
+  vocab_path: os.PathLike | str,
+) -> token_ids.Tokenizer:
+  """Returns the tokeniser of a model, checked against its text tower.
+
+  Args:
+    pp: `tokenizer_name` and `max_len`, as in the config of the model.
+    text: arguments of the text tower.
+    vocab_size: rows of its embedding table.
+    vocab_path: file of the vocabulary.
+
+  Raises:
+    errors.UserError: if the file is of another kind or another vocabulary.
+  """
+  tokenizer = get_tokenizer(pp['tokenizer_name'], vocab_path, pp['max_len'])
+  check_vocabulary(tokenizer, vocab_size, vocab_path)
+  want, have = text.get('end'), getattr(tokenizer, 'end', None)
+  if None not in (want, have) and want != have:
+    raise errors.UserError(
+      f'{vocab_path} ends texts with the id {have}, but the text tower reads'
+      f' them at {want}. Use the vocabulary of the weights.'
+    )
+  return tokenizer
 
 
 def get_tokenizer(
   name: str, vocab_path: os.PathLike | str, max_len: int
-) -> Tokenizer:
+) -> token_ids.Tokenizer:
   """Returns a tokeniser from texts to int32 ids [B, max_len]; it can be pickled.
 
-  `name` is 'bert' with a text file as vocabulary, or 'sentencepiece' with a
-  SentencePiece model. Raises `errors.UserError` if either is wrong.
+  `name` is one of `TOKENIZERS`: 'bert' with a text file as vocabulary,
+  'sentencepiece' with a SentencePiece model, 'clip' and 'open_clip' with a
+  `tokenizer.json`. Raises `errors.UserError` if either is wrong.
   """
   if name not in TOKENIZERS:
     raise errors.UserError(
       f'There is no tokeniser {name!r}, only {" and ".join(TOKENIZERS)}.'
     )
-  return TOKENIZERS[name](vocab_path, max_len)
+  return TOKENIZERS[name].make(vocab_path, max_len)
 
 
 def check_vocabulary(
-  tokenizer: Tokenizer, vocab_size: int, vocab_path: os.PathLike | str
+  tokenizer: token_ids.Tokenizer, vocab_size: int, vocab_path: os.PathLike | str
 ) -> None:
   """Raises `errors.UserError` unless a table of `vocab_size` rows has every id.
 
@@ -155,24 +219,3 @@ def check_vocabulary(
       f' tower has embeddings for {vocab_size} ids. Use the vocabulary of the'
       f' weights, or a text tower with a larger vocab_size.'
     )
-
-
-def _read(path: os.PathLike | str) -> bytes:
-  try:
-    data = storage.local_path(path).read_bytes()
-  except OSError as e:
-    raise errors.UserError(
-      f'The vocabulary {str(path)!r} cannot be read: {e.strerror}.'
-    ) from e
-  if not data:
-    raise errors.UserError(f'The vocabulary {path} is an empty file.')
-  return data
-
-
-def _clip_and_pad(
-  rows: Sequence[Sequence[int]], length: int, padding: int
-) -> TokenIds:
-  ids = np.full((len(rows), length), padding, np.int32)
-  for target, row in zip(ids, rows, strict=True):
-    target[: len(row)] = row[:length]
-  return ids

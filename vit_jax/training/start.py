@@ -242,5 +242,5 @@ def describe(
   files.write_lines(task.data.class_names, workdir.labels)
   if task.vocabulary:  # Makes the workdir readable as weights.
     name = weights_lib.vocabulary_name(config.model)
-    content = storage.local_path(task.vocabulary).read_bytes()
+    content = weights_lib.vocabulary_content(config.model, task.vocabulary)
     storage.write_bytes(content, workdir.vocabulary(name))

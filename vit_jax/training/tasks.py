@@ -150,10 +150,7 @@ def _caption_data(
   run: resolve.Run, model: nn.Module, vocabulary: str
 ) -> batching.Data:
   """Returns the splits of a run as pairs of an image and tokens."""
-  tokenizer = text.get_tokenizer(
-    model.pp['tokenizer_name'], vocabulary, model.pp['max_len']
-  )
-  text.check_vocabulary(tokenizer, model.vocab_size, vocabulary)
+  tokenizer = text.of_model(model.pp, model.text, model.vocab_size, vocabulary)
   data = batching.of_config(run.config, run.splits)
   return dataclasses.replace(
     data,

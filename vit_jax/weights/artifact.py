@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import contextlib
 import os
 import pathlib
-import shutil
 from typing import Any
 
 import jax
@@ -44,8 +43,7 @@ def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
       files.write_json(content, temporary / name)
     files.write_lines(weights.class_names, temporary / LABELS)
     if weights.vocabulary:
-      name = contents[CONFIG]['vocabulary']
-      shutil.copyfile(weights.vocabulary, temporary / name)
+      weights_lib.write_vocabulary(weights, temporary)
 
 
 def _config(weights: weights_lib.Weights) -> dict[str, Any]:

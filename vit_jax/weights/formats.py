@@ -55,6 +55,8 @@ def _folder_writer(export: Callable[[weights_lib.Weights], Any]) -> Any:
       array_files.write_safetensors(arrays, folder / array_files.SAFETENSORS)
       for name, content in contents.items():
         files.write_json(content, folder / name)
+      if weights.vocabulary:
+        weights_lib.write_vocabulary(weights, folder)
 
   return write
 

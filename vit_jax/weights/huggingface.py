@@ -34,12 +34,13 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
   """
   arrays = array_files.read_safetensors(path)
   folder = path if path.is_dir() else path.parent
-  return from_state_dict(
+  weights = from_state_dict(
     arrays,
     files.read_json(folder / 'config.json'),
     files.read_json(folder / 'preprocessor_config.json'),
     path.stem,
   )
+  return weights_lib.with_vocabulary(weights, folder)
 
 
 def from_state_dict(

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import math
+import pathlib
 from typing import Any
 
 import flax.linen as nn
@@ -15,6 +16,7 @@ from vit_jax import models
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
 from vit_jax.data import preprocessing as preprocessing_lib
+from vit_jax.data import text
 from vit_jax.runtime import errors
 
 Params = Mapping[str, Any]
@@ -56,7 +58,7 @@ class Weights:
     preprocessing: how an image becomes the model's input.
     loss: 'softmax' or 'sigmoid', the function from logits to probabilities.
     info: how the weights were made, for readers only.
-    vocabulary: file of the tokeniser of a LiT model; None for other models.
+    vocabulary: file of the tokeniser of a model with a text tower; None for others.
     source: the file or folder that was read, for messages.
   """
 
@@ -132,15 +134,30 @@ def module_of(
   return models.from_config(model, num_classes=num_classes)
 
 
-_VOCABULARIES = {  # By the name of the tokeniser.
-  'bert': 'vocabulary.txt',
-  'sentencepiece': 'vocabulary.model',
-}
-
-
 def vocabulary_name(model: model_configs.ModelConfig) -> str:
-  """Returns the name of the file with the vocabulary of a LiT model."""
-  return _VOCABULARIES[model['pp']['tokenizer_name']]
+  """Returns the name, in an artifact, of the vocabulary of two towers."""
+  return text.TOKENIZERS[model['pp']['tokenizer_name']].saved
+
+
+def with_vocabulary(weights: Weights, folder: pathlib.Path) -> Weights:
+  """Returns weights with the vocabulary that their folder has, if any."""
+  if not spec.has_texts(weights.model):
+    return weights
+  name = weights.known_model()['pp']['tokenizer_name']
+  return dataclasses.replace(weights, vocabulary=text.find(name, folder))
+
+
+def vocabulary_content(model: model_configs.ModelConfig, path: str) -> bytes:
+  """Returns the bytes of that file, from the file of a vocabulary."""
+  return text.TOKENIZERS[model['pp']['tokenizer_name']].content(path)
+
+
+def write_vocabulary(weights: Weights, folder: pathlib.Path) -> None:
+  """Writes the vocabulary of weights that have one, under its name."""
+  assert weights.vocabulary
+  model = weights.known_model()
+  content = vocabulary_content(model, weights.vocabulary)
+  (folder / vocabulary_name(model)).write_bytes(content)
 
 
 def flatten(params: Params) -> dict[str, Any]:

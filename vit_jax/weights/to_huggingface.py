@@ -36,10 +36,13 @@ def export(
   config = _family_config(family, key, weights)
   again = huggingface.from_state_dict(arrays, config, preprocessor)
   config[extras.KEY] = extras.lost(weights, again)
-  return arrays, {
-    'config.json': config,
-    'preprocessor_config.json': preprocessor,
-  }
+  contents = {'config.json': config, 'preprocessor_config.json': preprocessor}
+  if weights.vocabulary:
+    contents['tokenizer_config.json'] = {
+      **families.FAMILIES[config['model_type']].tokenizer,
+      'model_max_length': weights.known_model()['pp']['max_len'],
+    }
+  return arrays, contents
 
 
 def _family_config(

@@ -191,6 +191,13 @@ CLIP = Family(
   architectures=('CLIPModel', None),
   marker='logit_scale',
   ignored=_IDS,
+  tokenizer={
+    'tokenizer_class': 'CLIPTokenizer',
+    'bos_token': '<|startoftext|>',
+    'eos_token': '<|endoftext|>',
+    'pad_token': '<|endoftext|>',
+    'unk_token': '<|endoftext|>',
+  },
   **_SHARED,
 )
 

@@ -51,6 +51,7 @@ class Family:
     axes: number of leading axes of length 1 that only our array has, by the end
       of transformers' name.
     preprocessor: fields of a `preprocessor_config.json` that leaves them out.
+    tokenizer: fields of a `tokenizer_config.json`; for two towers.
   """
 
   read: Callable[[Json, bool], dict[str, Any]]
@@ -65,6 +66,7 @@ class Family:
   marker: str = ''
   axes: Mapping[str, int] = dataclasses.field(default_factory=dict)
   preprocessor: Json = dataclasses.field(default_factory=dict)
+  tokenizer: Json = dataclasses.field(default_factory=dict)
 
 
 def pair(size: Any) -> tuple[int, int]:
