@@ -85,12 +85,14 @@ def test_cut_safetensors_is_named(tmp_path):
     checkpoint.read(tmp_path / 'x.safetensors')
 
 
-def test_big_vision_attention_pooling_is_refused(tmp_path):
+def test_incomplete_attention_pooling_is_refused(tmp_path):
   params = checkpoint.load(GOLDEN / 'vit_gap.npz')
   posemb = params['Transformer'].pop('posembed_input')['pos_embedding']
   params |= {'pos_embedding': posemb, 'MAPHead_0': {'probe': np.zeros(3)}}
   np.savez(tmp_path / 'x.npz', **weights_lib.flatten({'params': params}))
-  with pytest.raises(errors.UserError, match='pools by attention'):
+  with pytest.raises(
+    errors.UserError, match='MAPHead_0/LayerNorm_0/bias: missing'
+  ):
     checkpoint.read(tmp_path / 'x.npz')
 
 

@@ -156,8 +156,8 @@ def test_damaged_json_is_named(tmp_path):
   [
     (
       'huggingface',
-      {'classifier': 'gap'},
-      'no model with classifier=gap.*to=timm',
+      {'classifier': 'unpooled'},
+      'no model with classifier=unpooled.*to=timm',
     ),
     ('huggingface', {'representation_size': 8}, 'with representation_size=8'),
     ('timm', {'representation_size': 8}, 'no tanh layer'),

@@ -4,6 +4,7 @@ record          `Weights`: parameters, model, labels, preprocessing, source
 released        a name to a file, downloaded where needed
 formats         the table of formats; reads and converts any of them
 npz             official `.npz`
+big_vision      SigLIP's config, big_vision's places of arrays
 huggingface     reads transformers folders
 to_huggingface  writes them
 families        models of transformers: JSON and array names, one file a family

@@ -96,7 +96,7 @@ def _describe(
     config,
     {'size': size, 'mean': mean, 'std': std, 'resize_test': resize_test},
     class_names=class_names,
-    loss='sigmoid' if config.get('problem_type') == SIGMOID else 'softmax',
+    loss='sigmoid' if config.get('problem_type') == SIGMOID else weights.loss,
   )
 
 

@@ -110,17 +110,24 @@ def _vit(params: weights_lib.Params) -> Model:
     }
   if 'Transformer' in params:
     encoder = params['Transformer']
-    block = encoder['encoderblock_0']
-    attention = block['MultiHeadDotProductAttention_0']
     model['transformer'] = {
-      'mlp_dim': block['MlpBlock_0']['Dense_0']['bias'].shape[0],
-      'num_heads': attention['query']['kernel'].shape[1],
-      'num_layers': count(encoder, r'encoderblock_\d+'),
+      **encoder_sizes(encoder),
       'attention_dropout_rate': 0.0,
       'dropout_rate': 0.0,
       **_newer_encoder(encoder),
     }
   return model
+
+
+def encoder_sizes(encoder: weights_lib.Params) -> dict[str, int]:
+  """Returns the sizes of an encoder, as its arguments."""
+  block = encoder['encoderblock_0']
+  attention = block['MultiHeadDotProductAttention_0']
+  return {
+    'mlp_dim': block['MlpBlock_0']['Dense_0']['bias'].shape[0],
+    'num_heads': attention['query']['kernel'].shape[1],
+    'num_layers': count(encoder, r'encoderblock_\d+'),
+  }
 
 
 def _classifier(params: weights_lib.Params) -> str:

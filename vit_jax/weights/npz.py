@@ -1,7 +1,7 @@
 """Official `.npz` checkpoints, named by the release, Linen or big_vision."""
 
 from collections.abc import Mapping
-import math
+import dataclasses
 import pathlib
 import re
 import textwrap
@@ -11,9 +11,9 @@ from absl import logging
 import numpy as np
 import numpy.typing as npt
 
-from vit_jax.models import blocks
 from vit_jax.runtime import errors
 from vit_jax.weights import array_files
+from vit_jax.weights import big_vision
 from vit_jax.weights import extras
 from vit_jax.weights import infer
 from vit_jax.weights import record as weights_lib
@@ -35,7 +35,7 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
     arrays = array_files.read_safetensors(path)
   else:
     arrays = array_files.read_npz(path)
-  weights = infer.described(params_of(arrays), path.stem)
+  weights = _described(params_of(arrays), path.stem)
   weights_lib.check(weights)
   return weights
 
@@ -43,16 +43,59 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
 def write(
   weights: weights_lib.Weights, path: pathlib.Path, dtype: npt.DTypeLike
 ) -> None:
-  """Writes an `.npz` and warns about the fields it cannot hold."""
+  """Writes an `.npz` and warns about the fields it cannot hold.
+
+  Names are the official ones, or big_vision's of models that only it has.
+  """
   if path.suffix != '.npz':
     raise errors.UserError(f'{path} must end in .npz.')
-  lost = extras.lost(weights, infer.described(weights.params, ''))
+  lost = extras.lost(weights, _described(weights.params, ''))
   (lost.get('model') or {}).pop('model_name', None)
   values = ', '.join(f'{name} {value}' for name, value in lost.items() if value)
   if values:
     values = textwrap.shorten(values, 500)
     logging.warning('%s holds only arrays. It loses %s.', path, values)
-  array_files.write_npz(weights_lib.flatten(weights.params), path, dtype)
+  params = weights.params
+  if big_vision.is_needed(weights.model):
+    params = big_vision.from_official(params)
+  array_files.write_npz(weights_lib.flatten(params), path, dtype)
+
+
+def _described(
+  params: weights_lib.Params, model_name: str
+) -> weights_lib.Weights:
+  """Returns parameters with all that their names and shapes tell."""
+  image, text = params.get('img', {}), params.get('txt', {})
+  if 'MAPHead_0' not in image or 'Encoder_0' not in text:
+    return infer.described(params, model_name)
+  weights = infer.described(image, model_name)
+  vocab_size, width = text['Embed_0']['embedding'].shape
+  sizes = infer.encoder_sizes(text['Encoder_0'])
+  image_dim, text_dim = (
+    len(tower['head']['bias']) if 'head' in tower else None
+    for tower in (image, text)
+  )
+  tower = dict(weights.known_model())
+  model = {
+    'model_name': tower.pop('model_name'),
+    **big_vision.two_towers(
+      tower,
+      {'width': width, **sizes, 'vocab_size': vocab_size},
+      (image_dim, text_dim),
+      text['pos_embedding'].shape[1],
+    ),
+  }
+  if size := weights.preprocessing.size:
+    model['pp']['size'] = size[0]
+  if 'b' not in params:
+    model['bias_init'] = None
+  return dataclasses.replace(
+    weights,
+    params=params,
+    model=model,
+    class_names=[],
+    loss='sigmoid' if 'b' in params else 'softmax',
+  )
 
 
 def params_of(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -72,10 +115,7 @@ def params_of(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
       f'is not a checkpoint: it has {len(flat)} arrays, and {nested[:3]} are'
       f' names of both an array and a module.'
     )
-  params = to_linen(weights_lib.unflatten(flat))
-  if 'pos_embedding' in params and 'embedding' in params:
-    params = _from_big_vision(params)
-  return params
+  return big_vision.to_official(to_linen(weights_lib.unflatten(flat)))
 
 
 def to_linen(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,34 +143,3 @@ def to_linen(params: Mapping[str, Any]) -> dict[str, Any]:
         x = {key: np.reshape(array, -1) for key, array in x.items()}
     linen[rename.get(name, name)] = x
   return linen
-
-
-def _from_big_vision(params: dict[str, Any]) -> dict[str, Any]:
-  """Moves big_vision's arrays to their places in the official code."""
-  if 'MAPHead_0' in params:
-    raise weights_lib.WeightsError(
-      'pools by attention (big_vision, pool_type=map), which no model here does.'
-    )
-  # big_vision's scan=True stacks the blocks.
-  encoder = blocks.unstack(params['Transformer'])
-  posemb = params['pos_embedding']
-  if 'cls' in params:
-    posemb = with_class_token(posemb)
-  encoder['posembed_input'] = {'pos_embedding': posemb}
-  rest = {k: v for k, v in params.items() if k != 'pos_embedding'}
-  return {**rest, 'Transformer': encoder}
-
-
-def with_class_token(
-  posemb: np.ndarray, num_patches: int | None = None
-) -> np.ndarray:
-  """Adds a zero position embedding for a class token that has none.
-
-  Args:
-    posemb: [1, L, D]; it has one already unless L is `num_patches`.
-    num_patches: None if unknown; then the grid is square.
-  """
-  length = posemb.shape[1]
-  if length != (num_patches or math.isqrt(length) ** 2):
-    return posemb
-  return np.pad(posemb, ((0, 0), (1, 0), (0, 0)))

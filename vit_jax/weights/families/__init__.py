@@ -7,10 +7,12 @@ towers       what families with an image and a text tower share
 vit          ViT, DeiT, the encoder of MAE
 dino         DINOv2, with and without registers
 clip         CLIP: two towers, or the image tower alone
+siglip       SigLIP, likewise
 """
 
 from vit_jax.weights.families import clip
 from vit_jax.weights.families import dino
+from vit_jax.weights.families import siglip
 from vit_jax.weights.families import state_dicts
 from vit_jax.weights.families import vit
 from vit_jax.weights.families.compare import lost
@@ -31,11 +33,21 @@ FAMILIES: dict[str, Family] = {
   'clip_classifier': clip.CLASSIFIER,
   'clip_projected': clip.PROJECTED,
   'clip_vision_model': clip.IMAGE,
+  'siglip': siglip.SIGLIP,
+  'siglip_classifier': siglip.CLASSIFIER,
+  'siglip_vision_model': siglip.IMAGE,
 }
+
+_NAFLEX = (
+  'SigLIP 2 NaFlex, whose images keep their own shape; the models of SigLIP 2 for'
+  ' one resolution, such as google/siglip2-base-patch16-256, can be read'
+)
 
 # What models of a known family are that cannot be read, by `model_type`.
 REFUSED: dict[str, str] = {
   'clip_text_model': 'a text tower alone, which takes no images',
+  'siglip_text_model': 'a text tower alone, which takes no images',
+  **dict.fromkeys(('siglip2', 'siglip2_vision_model'), _NAFLEX),
 }
 
 

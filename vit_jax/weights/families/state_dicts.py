@@ -60,6 +60,7 @@ def read(
     params=params,
     model=model,
     class_names=weights_lib.numbered_classes(params),
+    loss='sigmoid' if 'b' in params else 'softmax',
     preprocessing=preprocessing.Preprocessing(size=size, channels=channels),
   )
   return weights, names

@@ -110,7 +110,7 @@ def text(
 
 def text_json(model: Json, max_len: int) -> dict[str, Any]:
   """Undoes `text`, for texts of `max_len` tokens."""
-  encoder = model['encoder']
+  encoder = model.get('encoder', {})
   return {
     'hidden_size': model['width'],
     'num_hidden_layers': model['num_layers'],
@@ -118,7 +118,7 @@ def text_json(model: Json, max_len: int) -> dict[str, Any]:
     'num_attention_heads': model['num_heads'],
     'vocab_size': model['vocab_size'],
     'max_position_embeddings': max_len,
-    'layer_norm_eps': encoder['layer_norm_epsilon'],
+    'layer_norm_eps': encoder.get('layer_norm_epsilon', 1e-6),
     'hidden_act': record.hidden_act(encoder),
     'attention_dropout': 0.0,
   }
