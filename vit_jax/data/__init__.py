@@ -16,8 +16,9 @@ randaugment    host: RandAugment
 augment        device: crop, resize, flip, normalise
 color_jitter   device: brightness, contrast, saturation, hue
 mixing         device: mixup, CutMix, random erasing
-text           texts to token ids: the table of tokenisers, LiT's
+text           texts to token ids: the table of tokenisers, BERT's
 byte_pairs     CLIP's tokeniser
+pieces         tokenisers of SentencePiece: LiT, SigLIP, SigLIP 2
 token_ids      what tokenisers share
 pipeline       batches on the host, by Grain
 batching       both splits of a config, and their batches on the devices

@@ -9,15 +9,15 @@ import re
 from typing import Any
 import unicodedata
 
-import sentencepiece
 import tokenizers
 
 from vit_jax.configs.models import ModelConfig
 from vit_jax.data import byte_pairs
+from vit_jax.data import pieces
 from vit_jax.data import token_ids
 from vit_jax.runtime import errors
 
-_CLS, _UNKNOWN, _END = '[CLS]', '[UNK]', '</s>'
+_CLS, _UNKNOWN = '[CLS]', '[UNK]'
 
 # Longer words are unknown. TensorFlow Text counts bytes in all alphabets.
 _MAX_WORD = 100
@@ -88,39 +88,6 @@ def _fold(text: str) -> str:
   )
 
 
-class SentencePieceTokenizer:
-  """The pieces of a text, clipped to `max_len` - 1, then `</s>` to the end.
-
-  Case is kept, unless the normaliser inside the model file folds it.
-  """
-
-  def __init__(self, vocab_path: os.PathLike | str, max_len: int):
-    """Reads a SentencePiece model."""
-    data = token_ids.read(vocab_path)
-    self._processor = sentencepiece.SentencePieceProcessor()
-    try:
-      self._processor.LoadFromSerializedProto(data)
-    except RuntimeError as e:
-      raise errors.UserError(
-        f'{vocab_path} is not a SentencePiece model: {e} Is it a BERT vocabulary'
-        f" (tokenizer_name = 'bert')?"
-      ) from e
-    self._max_len = max_len
-    self._end = self._processor.piece_to_id(_END)
-    self.num_ids = self._processor.vocab_size()
-    if self._processor.id_to_piece(self._end) != _END:
-      raise errors.UserError(
-        f'{vocab_path} has {self.num_ids} pieces, none of which is {_END}, the'
-        f' end of a text. Train it with an eos_id.'
-      )
-
-  def __call__(self, texts: Sequence[str]) -> token_ids.TokenIds:
-    """Returns the token ids of each text."""
-    pieces = self._processor.encode(list(texts), out_type=int)
-    ids = [row[: self._max_len - 1] for row in pieces]
-    return token_ids.clip_and_pad(ids, self._max_len, self._end)
-
-
 @dataclasses.dataclass(frozen=True)
 class Kind:
   """A kind of tokeniser.
@@ -129,6 +96,7 @@ class Kind:
     make: makes one from a file and the length of its rows.
     files: names of its files in folders of other libraries, the best first.
     saved: name of its file in an artifact and in exported folders.
+    also_saved: likewise, for files that end like this one.
     content: returns the bytes of that file, from any file that `make` reads.
   """
 
@@ -136,6 +104,14 @@ class Kind:
   files: tuple[str, ...]
   saved: str
   content: Callable[[os.PathLike | str], bytes] = token_ids.read
+  also_saved: str = ''
+
+  def saved_as(self, path: os.PathLike | str) -> str:
+    """Returns the name of a vocabulary in an artifact."""
+    also = self.also_saved
+    if also and pathlib.PurePath(path).suffix == pathlib.PurePath(also).suffix:
+      return also
+    return self.saved
 
 
 _BYTE_PAIRS: dict[str, Any] = {
@@ -147,7 +123,18 @@ _BYTE_PAIRS: dict[str, Any] = {
 TOKENIZERS = {
   'bert': Kind(BertTokenizer, ('vocab.txt',), 'vocabulary.txt'),
   'sentencepiece': Kind(
-    SentencePieceTokenizer, ('tokenizer.model',), 'vocabulary.model'
+    pieces.SentencePieceTokenizer, ('tokenizer.model',), 'vocabulary.model'
+  ),
+  'siglip': Kind(
+    pieces.SiglipTokenizer,
+    ('spiece.model', 'sentencepiece.model'),
+    'spiece.model',
+  ),
+  'gemma': Kind(
+    pieces.GemmaTokenizer,
+    ('tokenizer.json', 'tokenizer.model'),
+    'tokenizer.json',
+    also_saved='tokenizer.model',
   ),
   'clip': Kind(byte_pairs.BytePairTokenizer, **_BYTE_PAIRS),
   'open_clip': Kind(
@@ -196,8 +183,8 @@ def get_tokenizer(
   """Returns a tokeniser from texts to int32 ids [B, max_len]; it can be pickled.
 
   `name` is one of `TOKENIZERS`: 'bert' with a text file as vocabulary,
-  'sentencepiece' with a SentencePiece model, 'clip' and 'open_clip' with a
-  `tokenizer.json`. Raises `errors.UserError` if either is wrong.
+  'sentencepiece' and 'siglip' with a SentencePiece model, 'clip', 'open_clip' and
+  'gemma' with a `tokenizer.json`. Raises `errors.UserError` if either is wrong.
   """
   if name not in TOKENIZERS:
     raise errors.UserError(

@@ -241,6 +241,6 @@ def describe(
   files.write_json(now, workdir.config)
   files.write_lines(task.data.class_names, workdir.labels)
   if task.vocabulary:  # Makes the workdir readable as weights.
-    name = weights_lib.vocabulary_name(config.model)
+    name = weights_lib.vocabulary_name(config.model, task.vocabulary)
     content = weights_lib.vocabulary_content(config.model, task.vocabulary)
     storage.write_bytes(content, workdir.vocabulary(name))

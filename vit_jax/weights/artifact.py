@@ -62,7 +62,9 @@ def _config(weights: weights_lib.Weights) -> dict[str, Any]:
     'info': dict(weights.info),
   }
   if weights.vocabulary:
-    config['vocabulary'] = weights_lib.vocabulary_name(weights.known_model())
+    config['vocabulary'] = weights_lib.vocabulary_name(
+      weights.known_model(), weights.vocabulary
+    )
   return config
 
 

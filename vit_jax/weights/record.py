@@ -134,9 +134,15 @@ def module_of(
   return models.from_config(model, num_classes=num_classes)
 
 
-def vocabulary_name(model: model_configs.ModelConfig) -> str:
-  """Returns the name, in an artifact, of the vocabulary of two towers."""
-  return text.TOKENIZERS[model['pp']['tokenizer_name']].saved
+def vocabulary_name(model: model_configs.ModelConfig, path: str) -> str:
+  """Returns the name, in an artifact, of a vocabulary of two towers."""
+  return text.TOKENIZERS[model['pp']['tokenizer_name']].saved_as(path)
+
+
+def vocabulary_names(model: model_configs.ModelConfig) -> list[str]:
+  """Returns all names that `vocabulary_name` may return."""
+  kind = text.TOKENIZERS[model['pp']['tokenizer_name']]
+  return [name for name in (kind.saved, kind.also_saved) if name]
 
 
 def with_vocabulary(weights: Weights, folder: pathlib.Path) -> Weights:
@@ -157,7 +163,7 @@ def write_vocabulary(weights: Weights, folder: pathlib.Path) -> None:
   assert weights.vocabulary
   model = weights.known_model()
   content = vocabulary_content(model, weights.vocabulary)
-  (folder / vocabulary_name(model)).write_bytes(content)
+  (folder / vocabulary_name(model, weights.vocabulary)).write_bytes(content)
 
 
 def flatten(params: Params) -> dict[str, Any]:

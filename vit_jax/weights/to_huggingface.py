@@ -38,9 +38,10 @@ def export(
   config[extras.KEY] = extras.lost(weights, again)
   contents = {'config.json': config, 'preprocessor_config.json': preprocessor}
   if weights.vocabulary:
+    pp = weights.known_model()['pp']
     contents['tokenizer_config.json'] = {
-      **families.FAMILIES[config['model_type']].tokenizer,
-      'model_max_length': weights.known_model()['pp']['max_len'],
+      **family.tokenizer.get(pp['tokenizer_name'], {}),
+      'model_max_length': pp['max_len'],
     }
   return arrays, contents
 

@@ -91,9 +91,12 @@ def _vocabulary(
   """Returns the path of the tokeniser's file of a LiT run, if it exists."""
   if not spec.has_texts(config.model):
     return None
-  name = weights_lib.vocabulary_name(config.model)
   # Earlier versions kept a copy only in the artifact.
-  paths = [workdir.vocabulary(name), workdir.artifact / name]
+  paths = [
+    path
+    for name in weights_lib.vocabulary_names(config.model)
+    for path in (workdir.vocabulary(name), workdir.artifact / name)
+  ]
   if config.vocabulary:
     paths.append(storage.local_path(config.vocabulary))
   return next((str(p) for p in paths if p.is_file()), None)

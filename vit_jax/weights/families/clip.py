@@ -184,6 +184,14 @@ _SHARED: dict[str, Any] = {
 }
 _IDS = ('.position_ids',)  # Of earlier versions.
 
+_TOKENIZER = {
+  'tokenizer_class': 'CLIPTokenizer',
+  'bos_token': '<|startoftext|>',
+  'eos_token': '<|endoftext|>',
+  'pad_token': '<|endoftext|>',
+  'unk_token': '<|endoftext|>',
+}
+
 CLIP = Family(
   read=_read,
   write=_write,
@@ -191,13 +199,7 @@ CLIP = Family(
   architectures=('CLIPModel', None),
   marker='logit_scale',
   ignored=_IDS,
-  tokenizer={
-    'tokenizer_class': 'CLIPTokenizer',
-    'bos_token': '<|startoftext|>',
-    'eos_token': '<|endoftext|>',
-    'pad_token': '<|endoftext|>',
-    'unk_token': '<|endoftext|>',
-  },
+  tokenizer={'clip': _TOKENIZER, 'open_clip': _TOKENIZER},
   **_SHARED,
 )
 

@@ -51,7 +51,8 @@ class Family:
     axes: number of leading axes of length 1 that only our array has, by the end
       of transformers' name.
     preprocessor: fields of a `preprocessor_config.json` that leaves them out.
-    tokenizer: fields of a `tokenizer_config.json`; for two towers.
+    tokenizer: fields of a `tokenizer_config.json`, by our name of the tokeniser;
+      for two towers.
   """
 
   read: Callable[[Json, bool], dict[str, Any]]

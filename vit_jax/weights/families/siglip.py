@@ -164,6 +164,25 @@ SIGLIP = Family(
   split=_split,
   join=_join,
   marker='logit_bias',
+  tokenizer={
+    'siglip': {
+      'tokenizer_class': 'SiglipTokenizer',
+      'do_lower_case': True,
+      'eos_token': '</s>',
+      'pad_token': '</s>',
+      'unk_token': '<unk>',
+    },
+    'gemma': {
+      'tokenizer_class': 'Siglip2Tokenizer',
+      'padding_side': 'right',
+      'add_bos_token': False,
+      'add_eos_token': True,
+      'bos_token': '<bos>',
+      'eos_token': '<eos>',
+      'pad_token': '<pad>',
+      'unk_token': '<unk>',
+    },
+  },
   **_SHARED,
 )
 
