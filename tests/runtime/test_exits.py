@@ -92,6 +92,40 @@ def test_a_starting_worker_prints_nothing():
   ]
 
 
+@pytest.mark.parametrize('moment', ['before', 'while it ends', 'at the end'])
+def test_ctrl_c_ends_a_command_that_restarts(moment):
+  """Else the new process goes on, and without a stderr."""
+  result = run_code(
+    """
+    import os, signal, threading, time
+    from vit_jax.runtime import exits
+
+    moment = os.environ['MOMENT']
+    exits.on_interrupt()
+    if moment == 'over':
+      threading.Event().wait(30)
+      raise SystemExit('was not interrupted')
+
+    def interrupt():
+      os.kill(os.getpid(), signal.SIGINT)
+
+    sleep, execve = time.sleep, os.execve
+    if moment == 'while it ends':  # The other thread has begun to.
+      time.sleep = lambda _: sleep(2)
+      interrupt()
+      sleep(0.5)
+    elif moment == 'before':
+      interrupt()
+    else:
+      os.execve = lambda *args: (interrupt(), execve(*args))
+    exits.restart(os.environ | {'MOMENT': 'over'})
+    """,
+    MOMENT=moment,
+  )
+  assert result.stderr == '-c: interrupted.\n'
+  assert result.returncode == 130
+
+
 def test_ignored_ctrl_c_stays_ignored():
   result = run_code("""
     import os, signal

@@ -7,7 +7,7 @@ which then never ends. So in commands a thread waits for Ctrl-C and ends the
 process. This module imports only the standard library, so that it comes first.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import contextlib
 import os
 import pathlib
@@ -23,6 +23,9 @@ _PROC = pathlib.Path('/proc')  # Linux only.
 
 _is_command = False
 _ask: Callable[[], None] | None = None  # Called by the next Ctrl-C.
+_watcher: threading.Thread | None = None  # Waits for Ctrl-C.
+_pipe = (-1, -1)  # To the watcher: numbers of signals, or `_STOP`.
+_STOP = 0  # There is no such signal.
 
 
 def program() -> str:
@@ -107,22 +110,49 @@ def on_interrupt() -> None:
 
   Does nothing if Ctrl-C is ignored, as in background jobs of shells.
   """
-  global _is_command
-  if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-    return
-  _is_command = True
-  reader, writer = os.pipe()
-  os.set_blocking(writer, False)
-  threading.Thread(target=_watch, args=(reader,), daemon=True).start()
-  signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-  signal.signal(signal.SIGINT, lambda *unused: None)
+  global _is_command, _pipe, _watcher
+  if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    _is_command = True
+    _pipe = os.pipe()
+    os.set_blocking(_pipe[1], False)
+    _watcher = threading.Thread(target=_watch, daemon=True)
+    _watcher.start()
+    signal.set_wakeup_fd(_pipe[1], warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, lambda *unused: None)
+  _block_interrupt(False)  # `restart` may have blocked it.
 
 
-def _watch(reader: int) -> None:
-  while True:
-    for number in os.read(reader, 1):
-      if number == signal.SIGINT:
-        _interrupted()
+def _watch() -> None:
+  reader, numbers = _pipe[0], b''
+  while _STOP not in numbers:
+    numbers = os.read(reader, 1)
+    if signal.SIGINT in numbers:
+      _interrupted()
+  _block_interrupt(True)
+  os.set_blocking(reader, False)
+  with contextlib.suppress(BlockingIOError):
+    if signal.SIGINT in os.read(reader, 100):
+      _interrupted()
+
+
+def restart(environment: Mapping[str, str]) -> NoReturn:
+  """Starts this command again with other environment variables.
+
+  Ctrl-C ends either this process or the next: from the moment that nothing here
+  waits for it, it stays pending until the next calls `on_interrupt`.
+  """
+  _block_interrupt(True)
+  if _watcher:
+    os.write(_pipe[1], bytes([_STOP]))
+    _watcher.join()  # It does not end if Ctrl-C came: it ends this process.
+  os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def _block_interrupt(block: bool) -> None:
+  """Blocks Ctrl-C for this thread or lets it through, where systems can."""
+  if hasattr(signal, 'pthread_sigmask'):
+    how = signal.SIG_BLOCK if block else signal.SIG_UNBLOCK
+    signal.pthread_sigmask(how, {signal.SIGINT})
 
 
 def _interrupted(*unused: Any) -> None:

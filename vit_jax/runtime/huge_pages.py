@@ -5,7 +5,8 @@ import importlib.metadata
 import importlib.util
 import os
 import pathlib
-import sys
+
+from vit_jax.runtime import exits
 
 _SETTING = 'GLIBC_TUNABLES'
 _TUNABLE = 'glibc.malloc.hugetlb=1'
@@ -26,8 +27,7 @@ def use() -> None:
   """
   if _SETTING in os.environ or not (_kernel_waits() and _only_cpu()):
     return
-  environment = os.environ | {_SETTING: _TUNABLE}
-  os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+  exits.restart(os.environ | {_SETTING: _TUNABLE})
 
 
 def _kernel_waits() -> bool:
