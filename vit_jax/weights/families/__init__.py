@@ -6,12 +6,14 @@ compare      which settings of a model a format loses
 towers       what families with an image and a text tower share
 vit          ViT, DeiT, the encoder of MAE
 dino         DINOv2, with and without registers
+dinov3       the ViTs of DINOv3
 clip         CLIP: two towers, or the image tower alone
 siglip       SigLIP, likewise
 """
 
 from vit_jax.weights.families import clip
 from vit_jax.weights.families import dino
+from vit_jax.weights.families import dinov3
 from vit_jax.weights.families import siglip
 from vit_jax.weights.families import state_dicts
 from vit_jax.weights.families import vit
@@ -29,6 +31,7 @@ FAMILIES: dict[str, Family] = {
   'vit_mae': vit.VIT_MAE,
   'dinov2': dino.DINOV2,
   'dinov2_with_registers': dino.DINOV2_WITH_REGISTERS,
+  'dinov3_vit': dinov3.DINOV3,
   'clip': clip.CLIP,
   'clip_classifier': clip.CLASSIFIER,
   'clip_projected': clip.PROJECTED,

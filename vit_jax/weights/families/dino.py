@@ -23,7 +23,7 @@ _BLOCK = (
   ('MlpBlock_0/gate', 'mlp.gate'),
 )
 
-_SCALES = (
+LAYER_SCALES = (
   ('LayerScale_0/scale', 'layer_scale1.lambda1'),
   ('LayerScale_1/scale', 'layer_scale2.lambda1'),
 )
@@ -32,6 +32,16 @@ _SWIGLU = re.compile(r'(.*\.mlp\.)weights_(in|out)\.(weight|bias)')
 
 
 def _read(config: Json, head: bool) -> dict[str, Any]:
+  return _read_resized(config, head, 'bicubic')
+
+
+def _read_registers(config: Json, head: bool) -> dict[str, Any]:
+  registers = config.get('num_register_tokens', 4)
+  config = {**config, 'num_register_tokens': registers}
+  return _read_resized(config, head, 'bicubic_antialias')
+
+
+def _read_resized(config: Json, head: bool, resize: str) -> dict[str, Any]:
   width = config.get('hidden_size', 768)
   mlp_dim = width * config.get('mlp_ratio', 4)
   activation = 'gelu'
@@ -50,7 +60,7 @@ def _read(config: Json, head: bool) -> dict[str, Any]:
     patch_size=config.get('patch_size', 14),
     num_registers=config.get('num_register_tokens', 0),
     classifier='token_mean' if head else 'token',
-    posemb_resize='bicubic',
+    posemb_resize=resize,
   )
 
 
@@ -89,7 +99,7 @@ def _names(prefix: str) -> Any:
           *record.blocks(model, 'encoder.layer.{}', _BLOCK),
         ]
       ),
-      **dict(record.blocks(model, 'encoder.layer.{}', _SCALES)),
+      **dict(record.blocks(model, 'encoder.layer.{}', LAYER_SCALES)),
     }
     if head:
       theirs = {k: f'{prefix}.{v}' for k, v in theirs.items()}
@@ -98,10 +108,34 @@ def _names(prefix: str) -> Any:
   return names
 
 
+def without_empty(arrays: Arrays) -> dict[str, np.ndarray]:
+  """Returns the arrays without those of size 0, such as no register tokens."""
+  return {name: x for name, x in arrays.items() if np.size(x)}
+
+
+def with_unused(arrays: Arrays, mask_axes: int) -> dict[str, np.ndarray]:
+  """Adds what transformers misses otherwise: a mask token, no register tokens.
+
+  Args:
+    arrays: the state dict of a model with a class token.
+    mask_axes: number of axes of the mask token, which only training needs.
+  """
+  end = 'embeddings.cls_token'
+  name, token = next((k, x) for k, x in arrays.items() if k.endswith(end))
+  prefix = name.removesuffix('cls_token')
+  mask = np.zeros(token.shape[-mask_axes:], token.dtype)
+  none = np.zeros((1, 0, token.shape[-1]), token.dtype)
+  return {
+    f'{prefix}mask_token': mask,
+    f'{prefix}register_tokens': none,
+    **arrays,
+  }
+
+
 def _split(arrays: Arrays) -> dict[str, np.ndarray]:
   """Splits `weights_in`, gate and value of a SwiGLU in one array."""
   split = {}
-  for name, x in arrays.items():
+  for name, x in without_empty(arrays).items():
     match = _SWIGLU.fullmatch(name)
     if match is None:
       split[name] = x
@@ -139,7 +173,7 @@ DINOV2 = Family(
 )
 
 DINOV2_WITH_REGISTERS = Family(
-  read=_read,
+  read=_read_registers,
   write=_write_registers,
   names=_names('dinov2_with_registers'),
   architectures=(
@@ -147,6 +181,6 @@ DINOV2_WITH_REGISTERS = Family(
     'Dinov2WithRegistersForImageClassification',
   ),
   split=_split,
-  join=_join,
+  join=lambda arrays: with_unused(_join(arrays), mask_axes=2),
   ignored=('embeddings.mask_token',),
 )
