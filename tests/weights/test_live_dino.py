@@ -11,6 +11,7 @@ import pytest
 
 from vit_jax import checkpoint
 from vit_jax.runtime import errors
+from vit_jax.weights import adaptation
 from vit_jax.weights import formats
 
 torch = pytest.importorskip('torch')
@@ -98,6 +99,15 @@ def test_random_models_equal_transformers_and_timm(tmp_path, make, seed):
   want, got = outputs(model, images), live.output(weights, images)
   print('difference', make.__name__, seed, np.abs(got - want).max())
   np.testing.assert_allclose(got, want, atol=1e-5, rtol=1e-5)
+
+  larger = tuple(n + 8 for n in images.shape[1:3])
+  larger_images = live.random_images(seed, larger, images.shape[3])
+  np.testing.assert_allclose(
+    live.output(adaptation.at_size(weights, larger), larger_images),
+    outputs(model, larger_images),
+    atol=1e-5,
+    rtol=1e-5,
+  )
 
   formats.convert(weights, str(tmp_path / 'y'), 'huggingface')
   again = loaded(type(model), tmp_path / 'y')

@@ -1,13 +1,18 @@
 """Random ViTs of timm, both ways. Runs only where PyTorch and timm are installed."""
 
 import random
+import re
 
 import live
 import numpy as np
 import pytest
 
 from vit_jax import checkpoint
+from vit_jax.weights import adaptation
 from vit_jax.weights import formats
+from vit_jax.weights import infer
+from vit_jax.weights import resized_positions
+from vit_jax.weights import timm_architectures
 
 torch = pytest.importorskip('torch')
 timm = pytest.importorskip('timm')
@@ -69,6 +74,14 @@ def test_random_vits_equal_timm(tmp_path, seed):
   print('difference', seed, np.abs(got - want).max(), np.abs(want).max())
   np.testing.assert_allclose(got, want, atol=1e-5, rtol=1e-5)
 
+  if arguments['dynamic_img_size'] and 'posemb_resize' in weights.model:
+    larger = tuple(n + 8 for n in size)
+    larger_images = live.random_images(seed, larger, arguments['in_chans'])
+    with torch.no_grad():
+      theirs = model(live.as_torch(larger_images)).numpy()
+    ours = live.output(adaptation.at_size(weights, larger), larger_images)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=1e-5)
+
   formats.convert(weights, str(tmp_path / 'y'), 'timm')
   live.assert_same_arrays(tmp_path / 'x', tmp_path / 'y')
   again = timm.create_model(f'local-dir:{tmp_path}/y', pretrained=True).eval()
@@ -79,3 +92,48 @@ def test_random_vits_equal_timm(tmp_path, seed):
     **weights.model,
     'model_name': 'x',
   }
+
+
+def test_implied_arguments_are_those_of_timm():
+  """What names of released architectures imply is what timm builds for them."""
+  for name in timm.list_models(
+    ['vit_*', 'deit*'], exclude_filters=['*_r??_s*']
+  ):
+    if not re.search('siglip|clip|dinov|deit|patch1._(224|384)$', name):
+      continue
+    with torch.device('meta'):
+      model = timm.create_model(name, num_classes=0, depth=1)
+    known = timm_architectures.arguments({'architecture': name})
+    heads, width = model.blocks[0].attn.num_heads, model.embed_dim
+    usual = infer.known_num_heads(width, has_config=False)
+    assert known.get('num_heads', usual) == heads, name
+    epsilon = known.get(
+      timm_architectures.NORM_EPSILON, timm_architectures.EPSILON
+    )
+    assert epsilon == model.blocks[0].norm1.eps, name
+    act = {'GELU': 'gelu', 'GELUTanh': 'gelu_tanh', 'QuickGELU': 'quick_gelu'}
+    kind = type(model.blocks[0].mlp.act).__name__
+    assert act.get(kind, 'gelu') == known.get('act_layer', 'gelu'), name
+
+
+def test_resizing_equals_pytorch():
+  rng = random.Random(0)
+  modes = {
+    'bicubic': {'mode': 'bicubic'},
+    'bicubic_antialias': {'mode': 'bicubic', 'antialias': True},
+    'bilinear_antialias': {'mode': 'bilinear', 'antialias': True},
+  }
+  for seed in range(50):
+    old = rng.randint(1, 20), rng.randint(1, 20)
+    # PyTorch 2.13 is wrong where one column remains.
+    new = rng.randint(1, 30), rng.randint(2, 30)
+    x = np.random.default_rng(seed).normal(0, 0.1, (*old, 3))
+    x = x.astype(np.float32)
+    images = torch.tensor(x.transpose(2, 0, 1)[None])
+    for method, mode in modes.items():
+      want = torch.nn.functional.interpolate(images, size=new, **mode)[0]
+      np.testing.assert_allclose(
+        resized_positions.resize(x, new, method),
+        want.numpy().transpose(1, 2, 0),
+        atol=2e-6,
+      )

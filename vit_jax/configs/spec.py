@@ -120,6 +120,11 @@ class ModelSpec:
     rows, columns = self.grid(image_size)
     return self.num_prefix_tokens + rows * columns
 
+  def num_positions(self, image_size: tuple[int, int]) -> int:
+    """Returns how many tokens of an image have position embeddings."""
+    rows, columns = self.grid(image_size)
+    return self.num_positioned + rows * columns
+
   def image_size(self, grid: tuple[int, int]) -> tuple[int, int]:
     """Returns (height, width) of the image with a grid of patches."""
     height, width = (size << self._num_halvings for size in self.patch_size)

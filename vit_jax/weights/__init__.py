@@ -21,6 +21,7 @@ array_files     arrays in `.npz` and `.safetensors`
 infer           names and shapes to the model they belong to
 extras          keeps fields that a format cannot hold
 adaptation      weights for another head, grid, patch size or channel count
+resized_positions  position embeddings for another grid of patches
 initial         the first parameters of a run
 programs        ONNX and StableHLO
 """

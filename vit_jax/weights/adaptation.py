@@ -8,7 +8,6 @@ from typing import Any
 from absl import logging
 import jax
 import numpy as np
-import scipy.ndimage
 
 from vit_jax import models
 from vit_jax.configs import models as model_configs
@@ -17,6 +16,7 @@ from vit_jax.data import preprocessing as preprocessing_lib
 from vit_jax.models import flops
 from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import resized_positions
 
 Params = dict[str, Any]
 
@@ -67,8 +67,8 @@ def adapt(
     name = what.position_embeddings
     if name in flat and flat[name].ndim == 3:
       old_grid = weights.grid() if _knows_grid(weights) else pretrained_grid
-      num_tokens = want[name].shape[1]
-      _resize_posemb(flat, num_tokens, model_config, grid, old_grid)
+      length = want[name].shape[1]
+      _resize_posemb(flat, length, model_config, grid, old_grid)
     if (name := what.token_mixing) in flat:
       _check_mixer(flat[name].shape[0], want[name].shape[0])
     weights_lib.check_fit(flat, want, str(model_config['model_name']))
@@ -87,15 +87,15 @@ def at_size(
   if weights.model is None or spec.has_texts(weights.model):
     return weights  # Callers refuse these.
   what, flat = weights.spec, weights_lib.flatten(weights.params)
-  num_tokens, grid = what.num_tokens(size), what.grid(size)
+  length, grid = what.num_positions(size), what.grid(size)
   with weights_lib.naming(weights.source):
     if (name := what.position_embeddings) in flat:
       old_grid = weights.grid() if _knows_grid(weights) else None
-      if old_grid is None and flat[name].shape[1] == num_tokens:
+      if old_grid is None and flat[name].shape[1] == length:
         old_grid = grid  # The caller says the size that nothing else tells.
-      _resize_posemb(flat, num_tokens, weights.model, grid, old_grid)
+      _resize_posemb(flat, length, weights.model, grid, old_grid)
     elif (name := what.token_mixing) in flat:
-      _check_mixer(flat[name].shape[0], num_tokens)
+      _check_mixer(flat[name].shape[0], length)
     resized = dataclasses.replace(
       weights,
       params=weights_lib.unflatten(flat),
@@ -111,19 +111,24 @@ def _knows_grid(weights: weights_lib.Weights) -> bool:
 
 def _resize_posemb(
   flat: dict[str, Any],
-  num_tokens: int,
+  length: int,
   model: model_configs.ModelConfig,
   grid: tuple[int, int] | None,
   old_grid: tuple[int, int] | None,
 ) -> None:
   """Resizes the position embeddings in `flat`, and logs what that costs."""
   what = spec.of(model)
-  prefix, posemb = what.num_prefix_tokens, flat[what.position_embeddings]
+  prefix, posemb = what.num_positioned, flat[what.position_embeddings]
   flat[what.position_embeddings] = interpolate_posembed(
-    posemb, num_tokens, bool(prefix), grid=grid, old_grid=old_grid
+    posemb,
+    length,
+    prefix,
+    grid=grid,
+    old_grid=old_grid,
+    method=what.posemb_resize,
   )
   old = _grid(posemb.shape[1] - prefix, old_grid, 'The checkpoint')
-  new = _grid(num_tokens - prefix, grid, 'The model')
+  new = _grid(length - prefix, grid, 'The model')
   if old == new:
     return
   channels = weights_lib.num_channels(weights_lib.unflatten(flat))
@@ -135,7 +140,7 @@ def _resize_posemb(
     'Position embeddings %dx%d -> %dx%d, %s tokens, about %.3g GFLOP an image.',
     *old,
     *new,
-    f'{num_tokens:,}',
+    f'{length - prefix + what.num_prefix_tokens:,}',
     cost / 1e9,
   )
 
@@ -211,23 +216,25 @@ def adapt_kernel(
 def interpolate_posembed(
   posemb: np.ndarray,
   num_tokens: int,
-  has_class_token: bool,
+  has_class_token: bool | int,
   *,
   grid: tuple[int, int] | None = None,
   old_grid: tuple[int, int] | None = None,
+  method: str = 'zoom',
 ) -> np.ndarray:
   """Resizes position embeddings to another patch grid (Sec. 3.2).
 
   Args:
-    posemb: [1, L, D], class token first.
-    num_tokens: the new length, including the class token.
-    has_class_token: whether to copy the first embedding unchanged.
+    posemb: [1, L, D], those of the patches last.
+    num_tokens: the new length, all tokens that have embeddings.
+    has_class_token: whether the first embedding is copied unchanged, or how many
+      are.
     grid: the new (rows, columns) of patches; None for a square.
     old_grid: (rows, columns) of `posemb`; None for a square.
+    method: one of `resized_positions.METHODS`.
 
   Returns:
-    [1, num_tokens, D], by `scipy.ndimage.zoom`, which aligns corners as the
-    official code does; `jax.image.resize` does not.
+    [1, num_tokens, D].
 
   Raises:
     errors.UserError: if a number of tokens does not fit its grid.
@@ -238,10 +245,8 @@ def interpolate_posembed(
   if old == new:
     return np.asarray(posemb)
   tokens = np.asarray(posemb[0, prefix:]).reshape(*old, -1)
-  zoom = (new[0] / old[0], new[1] / old[1], 1)
-  tokens = scipy.ndimage.zoom(tokens, zoom, order=1).reshape(
-    1, new[0] * new[1], -1
-  )
+  tokens = resized_positions.resize(tokens, new, method)
+  tokens = tokens.reshape(1, new[0] * new[1], -1)
   return np.concatenate([posemb[:, :prefix], tokens], axis=1)
 
 

@@ -67,7 +67,7 @@ def _fix_positions(
   Refuses to replace learned ones, which would give wrong features.
   """
   what = spec.of(config.model)
-  prefix = what.num_prefix_tokens
+  prefix = what.num_positioned
   if weights is not None:
     have = weights_lib.flatten(weights.params)[what.position_embeddings]
     if not positions.are_sincos2d(have[0, prefix:]):

@@ -131,6 +131,9 @@ def _describe(
     model['rotary_base'] = float(arguments.get('rope_temperature', 10_000))
   _describe_encoder(spec.encoder(model) or {}, arguments)
   (spec.encoder(model) or {}).update(config.get(OPTIONS, {}))
+  resize = timm_architectures.posemb_resize(config, spec.of(model))
+  if resize != 'zoom' and OPTIONS not in config:  # Ours keep what they had.
+    model['posemb_resize'] = resize
   if spec.of(model).stem_units is not None:
     logging.warning(_HYBRIDS_DIFFER)
   pretrained = config.get('pretrained_cfg') or config

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import re
 from typing import Any
 
+from vit_jax.configs import spec
 from vit_jax.weights import record as weights_lib
 
 EPSILON = 1e-6  # LayerNorm's, unless the architecture has another one.
@@ -12,6 +13,10 @@ DINOV3 = 'vit_base_patch16_dinov3'  # An `Eva`, as all of DINOv3.
 
 # A key of the arguments here; in timm, no config.json can give it.
 NORM_EPSILON = 'norm_epsilon'
+
+# How timm resizes position embeddings. The official models keep their own way.
+_RESIZE = 'bicubic_antialias'
+_RESIZED = r'deit.*|vit_.*_(siglip|clip|dinov2)(_.*)?'
 
 _GELU_TANH = {'act_layer': 'gelu_tanh'}
 _DINOV3 = {
@@ -83,13 +88,26 @@ def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
   of the `config.json` and its `model_args`.
   """
   known: dict[str, Any] = {}
-  name = str(config.get('architecture', '')).partition('.')[0]
+  name = _architecture(config)
   for pattern, implied in _IMPLIED:
     if re.fullmatch(pattern, name):
       known |= implied
   if 'global_pool' in config:
     known['global_pool'] = config['global_pool']
   return known | (config.get('model_args') or {})
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+  """Returns its name without the tag of its weights."""
+  return str(config.get('architecture', '')).partition('.')[0]
+
+
+def posemb_resize(config: Mapping[str, Any], what: spec.ModelSpec) -> str:
+  """Returns how position embeddings of a model are resized, if it has any."""
+  newer = what.num_prefix_tokens > 1 or what.pooling in ('map', 'token_map')
+  if newer or re.fullmatch(_RESIZED, _architecture(config)):
+    return _RESIZE if what.position_embeddings else 'zoom'
+  return 'zoom'
 
 
 def check(known: Mapping[str, Any], *, eva: bool) -> None:
