@@ -34,6 +34,7 @@ _REQUIRES = [
   'optax>=0.2.6,<0.3',
   'orbax-checkpoint>=0.11.36,<0.13',  # Asynchronous checkpoints, any mesh.
   'packaging>=24,<27',  # Compares versions, in doctor.
+  'pillow>=11,<14',  # Bicubic resizing, as in PyTorch's libraries.
   'platformdirs>=4.2,<5',  # Where that cache is.
   'safetensors>=0.6.1,<0.9',  # Weights of PyTorch's libraries, without PyTorch.
   'scikit-learn>=1.7,<2',  # The bundled digits.

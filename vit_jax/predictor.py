@@ -250,7 +250,9 @@ class Predictor:
     batch_size = min(self._batch_size, -(-len(decoded) // parts) * parts)
     step_fn = self._jit(key, function)
     transform = transforms.EvalImage(
-      self.image_shape[:2], self.weights.preprocessing.resize_test
+      self.image_shape[:2],
+      self.weights.preprocessing.resize_test,
+      self.weights.preprocessing.interpolation,
     )
     batches = pipeline.eval_batches(decoded, transform, batch_size=batch_size)
     yield from pipeline.decoded_rows(

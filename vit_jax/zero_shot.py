@@ -130,7 +130,7 @@ def classify(
   )
   batches = pipeline.eval_batches(
     decoded,
-    transforms.LitImage(size, crop),
+    transforms.LitImage(size, crop, how.resize_test, how.interpolation),
     batch_size=min(batch_size, len(paths)) or 1,
   )
   rows = pipeline.decoded_rows(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pictures import picture
+import PIL.Image
 import pytest
 
 from vit_jax.data import augment
@@ -95,6 +96,33 @@ def test_resize_test_crops_the_centre(shape, resize, resized):
   preprocess = augment.Preprocess((24, 20), resize_test=resize)
   on_device = jax.jit(preprocess.eval)(image[None])[0]
   np.testing.assert_allclose(on_device, want, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+  'shape, resize, resized',
+  [
+    ((90, 61), 32, (47, 32)),
+    ((61, 90), (30, 26), (30, 26)),
+    ((20, 90), None, (24, 20)),
+  ],
+)
+def test_bicubic_pixels_are_those_of_pillow(shape, resize, resized):
+  image = picture(0, *shape)
+  whole = PIL.Image.fromarray(image).resize(
+    resized[::-1], PIL.Image.Resampling.BICUBIC
+  )
+  top, left = (resized[0] - 24) // 2, (resized[1] - 20) // 2
+  want = np.asarray(whole)[top : top + 24, left : left + 20]
+  how = {'interpolation': 'bicubic'}
+  transform = transforms.EvalImage((24, 20), resize, **how)
+  on_host = transform.map({'image': image})['image']
+  np.testing.assert_array_equal(on_host, want)
+  pair = transforms.LitImage((24, 20), resize=resize, **how)
+  np.testing.assert_array_equal(pair.map({'image': image})['image'], want)
+  preprocess = augment.Preprocess((24, 20), resize_test=resize, **how)
+  on_device = jax.jit(preprocess.eval)(image[None])[0] * 127.5 + 127.5
+  np.testing.assert_allclose(on_device, want, atol=1.01)
+  assert np.mean(np.abs(on_device - want) > 0.5) < 0.01
 
 
 JITTER = jax.jit(color_jitter.color_jitter, static_argnums=2)

@@ -120,7 +120,6 @@ def test_find_vocabulary_of_released_model(tmp_path):
     ('remat', 'full', "config.remat is 'full', but has no effect"),
     ('pp.cutmix', 1.0, 'config.pp mixes images .* mixed images have no texts'),
     ('pp.mixup', 0.2, 'config.pp mixes images'),
-    ('pp.resize_test', 32, 'resize_test is 32, but has no effect in LiT'),
     ('temperature_init', 0.0, 'config.temperature_init is 0.0, must be from'),
   ],
 )

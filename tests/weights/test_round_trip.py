@@ -26,6 +26,7 @@ PREPROCESSING = {
   'channels': 4,
   'mean': (0.1, 0.2, 0.3, 0.4),
   'std': (0.5, 0.6, 0.7, 0.8),
+  'interpolation': 'bicubic',
   'exif': True,
   'resize_test': (23, 31),
 }
@@ -134,7 +135,7 @@ def unusual(config):
   with config.ignore_type():
     config.pp.crop = (16, 24)
   config.pp.mean, config.pp.std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
-  config.pp.exif = True
+  config.pp.exif, config.pp.interpolation = True, 'bicubic'
   config.loss = 'sigmoid'
   config.total_steps = config.eval_every = config.checkpoint_every = 1
   config.warmup_steps = 0

@@ -14,6 +14,7 @@ _DEFAULTS = {
   'exact_gelu': False,
   'pp.mean': (0.5,),
   'pp.std': (0.5,),
+  'pp.interpolation': 'bilinear',
 }
 
 # Settings that may differ from stage to stage.
@@ -74,8 +75,8 @@ def with_defaults(
 ) -> ml_collections.ConfigDict:
   """Returns a copy with all settings that weights or presets decide.
 
-  `known` has `layer_norm_epsilon`, `exact_gelu`, `pp.mean`, `pp.std`, `pp.crop` and
-  `model` of the weights; None or missing if they do not decide.
+  `known` has `layer_norm_epsilon`, `exact_gelu`, `pp.mean`, `pp.std`,
+      `pp.interpolation`, `pp.crop` and `model` of the weights; None or missing if they do not decide.
 
   Raises:
     errors.UserError: if neither config nor weights decide the model or the size of

@@ -186,11 +186,6 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
       'config.pp mixes images (mixup, cutmix, or mixup by augmentation): mixed images'
       ' have no texts. Set both to 0.'
     )
-  if config.pp.resize_test is not None:
-    raise errors.UserError(
-      f'config.pp.resize_test is {config.pp.resize_test}, but has no effect in LiT'
-      f' models, which have an evaluation of their own.'
-    )
   image_dim, text_dim = model.out_dim
   width = image_dim or model.image.hidden_size
   if width != text_dim:

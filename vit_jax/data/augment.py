@@ -71,6 +71,18 @@ def resize(images: Raw, size: crops.Size) -> Images:
   return crop_and_resize(images, jnp.tile(box, (len(images), 1)), size)
 
 
+def resize_bicubic(images: Raw, size: crops.Size) -> Images:
+  """Resizes as Pillow does: first columns, then rows, each rounded to integers."""
+  x = jnp.asarray(images, jnp.float32)
+  for axis in (2, 1):
+    if x.shape[axis] == size[axis - 1]:
+      continue
+    shape = (*x.shape[:axis], size[axis - 1], *x.shape[axis + 1 :])
+    x = jax.image.resize(x, shape, 'cubic', antialias=True)
+    x = jnp.floor(jnp.clip(x, 0, 255) + 0.5)
+  return x
+
+
 def _random_flip(key: Key[Array, ''], images: Images) -> Images:
   mirrored = jax.random.bernoulli(key, shape=(len(images), 1, 1, 1))
   return jnp.where(mirrored, images[:, :, ::-1], images)
@@ -81,6 +93,7 @@ class Preprocess(crops.RandomCrop):
   """Turns images from the host into the model's input, float32 [B, *size, C]."""
 
   resize_test: int | crops.Size | None = None  # See `transforms.eval_image`.
+  interpolation: str = 'bilinear'  # See `eval`.
   color_jitter: Sequence[int | float] = ()  # See `color_jitter.color_jitter`.
   random_erasing: float = 0.0  # Probability.
   on_device: bool = True  # Whether raw images are cropped and resized here.
@@ -107,9 +120,10 @@ class Preprocess(crops.RandomCrop):
     if self.on_device:
       _, height, width, _ = images.shape
       resize_to = self.resize_test or self.size
-      resized = crops.resized_size(height, width, resize_to)
+      resized = crops.resized_size(height, width, resize_to, self.interpolation)
       rows, columns = crops.centre(resized, self.size)
-      images = resize(images, resized)[:, rows, columns]
+      enlarge = resize if self.interpolation == 'bilinear' else resize_bicubic
+      images = enlarge(images, resized)[:, rows, columns]
     return normalize(images, self.mean, self.std)
 
   def _crop(self, key: Key[Array, ''], images: Raw) -> Images:

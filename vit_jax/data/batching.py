@@ -146,11 +146,14 @@ def of_config(
     train_transform=transforms.TrainImage(
       **crop, randaugment=tuple(pp.randaugment)
     ),
-    eval_transform=transforms.EvalImage(size, resize_test),
+    eval_transform=transforms.EvalImage(
+      size, resize_test, preprocessing.interpolation
+    ),
     preprocessing=preprocessing,
     preprocess=augment.Preprocess(
       **crop,
       resize_test=resize_test,
+      interpolation=preprocessing.interpolation,
       color_jitter=tuple(pp.color_jitter),
       random_erasing=pp.random_erasing,
       on_device=splits.test.is_raw,

@@ -45,14 +45,14 @@ class TrainPair(grain.transforms.RandomMap):
 
 @dataclasses.dataclass(frozen=True)
 class EvalPair(grain.transforms.Map):
-  """Resizes the image as LiT does; adds `tokens` int32 [L] of its first caption."""
+  """Resizes the image; adds `tokens` int32 [L] of its first caption."""
 
-  size: tuple[int, int]
+  image: transforms.LitImage
   tokenizer: token_ids.Tokenizer
 
   def map(self, element: dict) -> dict:
     pair = _with_tokens(element, element['captions'][0], self.tokenizer)
-    return {**pair, 'image': transforms.lit_image(pair['image'], self.size)}
+    return self.image.map(pair)
 
 
 def _with_tokens(

@@ -118,11 +118,19 @@ def sample_area_crops(
   return jnp.stack([top, left, h, w], axis=1).astype(jnp.int32)
 
 
-def resized_size(height: int, width: int, resize: int | Size) -> Size:
-  """Returns a size with the shorter side `resize`, or `resize` itself."""
+def resized_size(
+  height: int, width: int, resize: int | Size, interpolation: str = 'bilinear'
+) -> Size:
+  """Returns a size with the shorter side `resize`, or `resize` itself.
+
+  The longer side is rounded, for 'bicubic' down, as torchvision does.
+  """
   if not isinstance(resize, int):
     return resize
-  scale = resize / min(height, width)
+  shorter = min(height, width)
+  if interpolation == 'bicubic':
+    return resize * height // shorter, resize * width // shorter
+  scale = resize / shorter
   return round(height * scale), round(width * scale)
 
 

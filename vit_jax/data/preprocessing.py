@@ -22,6 +22,8 @@ class Preprocessing:
   channels: int = 3
   mean: Sequence[float] = (0.5,)
   std: Sequence[float] = (0.5,)
+  # One of `images.INTERPOLATIONS`.
+  interpolation: str = 'bilinear'
   exif: bool = False  # Whether images are turned upright by their EXIF tag.
   resize_test: int | tuple[int, int] | None = (
     None  # See `transforms.eval_image`.
@@ -57,6 +59,7 @@ def of_config(
     channels=channels,
     mean=tuple(config.pp.mean),
     std=tuple(config.pp.std),
+    interpolation=config.pp.interpolation,
     exif=config.pp.exif,
     resize_test=resize_test,
   )

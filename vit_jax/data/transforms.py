@@ -12,8 +12,9 @@ from typing import Any
 
 import cv2
 import grain
-from jaxtyping import Float32, UInt8, UInt16
+from jaxtyping import Float32, Shaped, UInt8
 import numpy as np
+import PIL.Image
 import simplejpeg
 
 from vit_jax.data import crops
@@ -197,17 +198,39 @@ class TrainImage(crops.RandomCrop, grain.transforms.RandomMap):
     return image[top : top + self.size[0], left : left + self.size[1]]
 
 
+def resize_bicubic(
+  image: Image, size: crops.Size
+) -> UInt8[np.ndarray, 'h w C']:
+  """Resizes as Pillow does, which averages where it makes an image smaller."""
+  channels = [
+    np.asarray(
+      PIL.Image.fromarray(channel).resize(
+        size[::-1], PIL.Image.Resampling.BICUBIC
+      )
+    )
+    for channel in np.moveaxis(image, -1, 0)
+  ]
+  return np.stack(channels, axis=-1)
+
+
 def eval_image(
   image: Image,
   size: crops.Size,
   resize: int | crops.Size | None = None,
-) -> Pending | UInt16[np.ndarray, 'h w C']:
-  """Resizes to fixed point, uint16 in steps of 1/256.
+  interpolation: str = 'bilinear',
+) -> Pending | Shaped[np.ndarray, 'h w C']:
+  """Resizes to fixed point, uint16 in steps of 1/256, or 'bicubic' to uint8.
 
-  That is exact enough at half the bytes of float32; rounding to uint8 would
-  change a prediction in a thousand. `resize` is the shorter side, or (height,
-  width), of an image whose centre is then cropped to `size`.
+  That is exact enough at half the bytes of float32; rounding to uint8, as Pillow
+  does, would change a prediction in a thousand of the official models. `resize` is
+  the shorter side, or (height, width), of an image whose centre is then cropped to
+  `size`.
   """
+  if interpolation == 'bicubic':
+    height, width, _ = image.shape
+    resized = crops.resized_size(height, width, resize or size, 'bicubic')
+    image = resize_bicubic(image, resized)
+    return np.ascontiguousarray(image[crops.centre(resized, size)])
   # OpenCV computes in float32 and rounds once, at the end.
   image = np.multiply(image, 256, dtype=np.uint16)
   if resize is None:
@@ -223,9 +246,12 @@ class EvalImage(grain.transforms.Map):
 
   size: crops.Size
   resize: int | crops.Size | None = None
+  interpolation: str = 'bilinear'
 
   def map(self, element: dict) -> dict:
-    image = eval_image(element['image'], self.size, self.resize)
+    image = eval_image(
+      element['image'], self.size, self.resize, self.interpolation
+    )
     return {**element, 'image': image}
 
 
@@ -247,11 +273,22 @@ def lit_image(
 
 @dataclasses.dataclass(frozen=True)
 class LitImage(grain.transforms.Map):
-  """Applies `lit_image` to uint8 [H, W, C]."""
+  """Resizes uint8 [H, W, C] as the official LiT code, or as others if they crop.
+
+  Applies `eval_image` if there is a `resize` or another interpolation, else
+  `lit_image`.
+  """
 
   size: crops.Size
   crop: bool = False
+  resize: int | crops.Size | None = None
+  interpolation: str = 'bilinear'
 
   def map(self, element: dict) -> dict:
-    image = lit_image(element['image'], self.size, self.crop)
+    image: Any = element['image']
+    if self.resize is None and self.interpolation == 'bilinear':
+      image = lit_image(image, self.size, self.crop)
+    else:
+      resize = self.resize or (min(self.size) if self.crop else None)
+      image = eval_image(image, self.size, resize, self.interpolation)
     return {**element, 'image': image}

@@ -31,6 +31,7 @@ _DECIDED = (
   'exact_gelu',
   'pp.mean',
   'pp.std',
+  'pp.interpolation',
   'pp.crop',
 )
 
@@ -145,6 +146,7 @@ def settings_of(weights: weights_lib.Weights) -> dict[str, Any]:
   known: dict[str, Any] = {
     'pp.mean': preprocessing.mean,
     'pp.std': preprocessing.std,
+    'pp.interpolation': preprocessing.interpolation,
     'pp.crop': preprocessing.size,
   }
   if weights.model is None:

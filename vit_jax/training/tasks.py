@@ -14,6 +14,7 @@ from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.data import captions
 from vit_jax.data import text
+from vit_jax.data import transforms
 from vit_jax.evaluation import evaluator
 from vit_jax.runtime import sharding
 from vit_jax.training import contrastive
@@ -155,5 +156,12 @@ def _caption_data(
   return dataclasses.replace(
     data,
     train_transform=captions.TrainPair(data.train_transform, tokenizer),
-    eval_transform=captions.EvalPair(data.preprocessing.size, tokenizer),
+    eval_transform=captions.EvalPair(
+      transforms.LitImage(
+        data.image_shape[:2],
+        resize=data.preprocessing.resize_test,
+        interpolation=data.preprocessing.interpolation,
+      ),
+      tokenizer,
+    ),
   )

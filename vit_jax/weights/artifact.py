@@ -57,6 +57,7 @@ def _config(weights: weights_lib.Weights) -> dict[str, Any]:
     'image_mean': list(preprocessing.mean),
     'image_std': list(preprocessing.std),
     'exif': preprocessing.exif,
+    'interpolation': preprocessing.interpolation,
     'resize_test': preprocessing.resize_test,
     'loss': weights.loss,
     'info': dict(weights.info),
@@ -136,10 +137,11 @@ def _preprocessing(
     {
       'size': (height, width),
       'channels': channels,
-      # Earlier versions did not write the next three.
+      # Earlier versions did not write the next four.
       'mean': config.get('image_mean', [0.5]),
       'std': config.get('image_std', [0.5]),
       'resize_test': config.get('resize_test'),
+      'interpolation': config.get('interpolation', 'bilinear'),
       'exif': config['exif'],
     }
   )

@@ -13,6 +13,14 @@ from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import record as weights_lib
 
+BICUBIC = 3
+RESAMPLE = {2: 'bilinear', BICUBIC: 'bicubic'}  # Numbers of Pillow's filters.
+_BICUBIC_PROCESSORS = (  # Where the file does not say it.
+  'BitImageProcessor',
+  'CLIPImageProcessor',
+  'SiglipImageProcessor',
+)
+
 SIGMOID = 'multi_label_classification'  # The `problem_type` of that loss.
 
 
@@ -94,7 +102,13 @@ def _describe(
   return extras.described(
     weights,
     config,
-    {'size': size, 'mean': mean, 'std': std, 'resize_test': resize_test},
+    {
+      'size': size,
+      'mean': mean,
+      'std': std,
+      'resize_test': resize_test,
+      'interpolation': _interpolation(preprocessor),
+    },
     class_names=class_names,
     loss='sigmoid' if config.get('problem_type') == SIGMOID else weights.loss,
   )
@@ -113,6 +127,14 @@ def _normalisation(
     return mean, std
   mean, std = mean or (0.5,), std or (0.5,)
   return tuple(x / scale for x in mean), tuple(x / scale for x in std)
+
+
+def _interpolation(preprocessor: Mapping[str, Any]) -> str | None:
+  """Returns how images are resized; None if nothing tells."""
+  name = preprocessor.get('image_processor_type', '').removesuffix('Fast')
+  usual = BICUBIC if name in _BICUBIC_PROCESSORS else None
+  resample = preprocessor.get('resample', usual)
+  return None if resample is None else RESAMPLE.get(resample, 'bilinear')
 
 
 def _resize_test(

@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import logging
 
+from vit_jax.configs import images
 from vit_jax.configs import spec
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
@@ -152,6 +153,7 @@ def _describe(
       'mean': pretrained.get('mean'),
       'std': pretrained.get('std'),
       'resize_test': _resize_test(pretrained, size, model['model_name']),
+      'interpolation': _interpolation(pretrained),
     },
     model=model,
     class_names=class_names,
@@ -177,6 +179,12 @@ def _describe_encoder(
   encoder['layer_norm_epsilon'] = arguments.get(
     timm_architectures.NORM_EPSILON, timm_architectures.EPSILON
   )
+
+
+def _interpolation(pretrained: Mapping[str, Any]) -> str | None:
+  """Returns how timm resizes an image; None if it is not known here."""
+  name = pretrained.get('interpolation')
+  return name if name in images.INTERPOLATIONS else None
 
 
 def _resize_test(

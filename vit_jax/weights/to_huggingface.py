@@ -112,6 +112,7 @@ def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
   size = {'height': height, 'width': width}
   preprocessing = weights.preprocessing
   resize = preprocessing.resize_test
+  resample = {name: number for number, name in huggingface.RESAMPLE.items()}
   steps: dict[str, Any] = {
     'image_processor_type': 'ViTImageProcessor',
     'size': size,
@@ -129,7 +130,7 @@ def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
   return {
     **steps,
     'do_resize': True,
-    'resample': 2,  # Bilinear.
+    'resample': resample[preprocessing.interpolation],
     'do_rescale': True,
     'rescale_factor': 1 / 255,
     'do_normalize': True,

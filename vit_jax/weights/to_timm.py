@@ -111,7 +111,7 @@ def _pretrained_cfg(weights: weights_lib.Weights) -> dict[str, Any]:
     'input_size': [channels, height, width],
     'mean': to_huggingface.per_channel(preprocessing.mean, channels),
     'std': to_huggingface.per_channel(preprocessing.std, channels),
-    'interpolation': 'bilinear',
+    'interpolation': preprocessing.interpolation,
     **_crop(weights),
     'num_classes': len(weights.class_names),
     'first_conv': 'patch_embed.proj',
