@@ -68,7 +68,8 @@ class Predictor:
   images; one, a sequence or an array [N, H, W, C] of them; or a source of
   `data.sources`. They are preprocessed as in evaluation. Methods raise
   `errors.UserError` at an image that is missing or cannot be decoded, or if the
-  model lacks a trained head, attention or the layer they need.
+  model lacks a trained head, attention or the layer they need. A model with two
+  towers gives features and attention of its image tower.
 
   Attributes:
     weights: parameters, model and preprocessing.
@@ -85,8 +86,9 @@ class Predictor:
   ):
     """Puts the parameters on the devices; `load` documents the arguments."""
     weights_lib.check_vision(weights)
-    module = weights.module()
-    assert isinstance(module, capture.Model)  # LiT is refused above.
+    tower = weights.image_tower()
+    module = tower.module()
+    assert isinstance(module, capture.Model)
     self.weights = weights
     self.labels = list(weights.class_names)
     self.skipped: set[str] = set()
@@ -96,7 +98,7 @@ class Predictor:
     devices = sharding.parts(self._mesh)
     self._batch_size = -(-batch_size // devices) * devices
     self._params = jax.device_put(
-      inference.cast_weights(dict(weights.params), module.dtype),
+      inference.cast_weights(dict(tower.params), module.dtype),
       sharding.replicated(self._mesh),
     )
     self._jitted: dict[Any, Callable[..., Array]] = {}

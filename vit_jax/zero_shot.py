@@ -1,8 +1,8 @@
-"""Classification by labels in words, with a LiT model."""
+"""Classification by labels in words, with a model of images and texts."""
 
 from collections.abc import Iterator, Sequence
+import dataclasses
 import functools
-import os
 import pathlib
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.configs import models as model_configs
+from vit_jax.configs import spec
 from vit_jax.data import augment
 from vit_jax.data import inputs
 from vit_jax.data import pipeline
@@ -34,44 +35,46 @@ def load(
   config_name: str = '',
   pretrained_dir: str = 'checkpoints',
 ) -> weights_lib.Weights:
-  """Returns a LiT model with the vocabulary of its texts.
+  """Returns a model with two towers, with the vocabulary of its texts.
 
   Args:
-    model: artifact of a contrastive run, name of a released model, which is
-      downloaded once, or an `.npz` file.
+    model: a file, folder, address or name, see `checkpoint.read`.
     vocabulary: file of the tokeniser; empty for that of the model.
-    config_name: released model that an `.npz` file has; by default its file name.
+    config_name: released LiT model that an `.npz` file has; by default its file
+      name.
     pretrained_dir: folder of released models.
 
   Raises:
-    errors.UserError: if a file is missing or does not fit.
+    errors.UserError: if a file is missing, does not fit or has no text tower.
   """
-  if os.path.isdir(model):
-    weights = checkpoint.read(model)
-    if not weights.vocabulary:
-      raise errors.UserError(
-        f'{model} is not a LiT model: its config.json names no vocabulary. Use'
-        f' vit-jax predict.'
-      )
-    return weights
-  name = released.lit_name(config_name or pathlib.PurePath(model).stem)
-  if name is None:
-    raise errors.UserError(
-      f'{model} is neither an artifact folder nor a released LiT model. Name the'
-      f' model of an .npz file: config_name=lit_b16b.'
-    )
-  config = model_configs.get_model_config(name).to_dict()
-  vocabulary = released.find_vocabulary(config, vocabulary, pretrained_dir)
   path = released.find(released.lit_name(model) or model, pretrained_dir)
+  weights = checkpoint.read(path)
+  name = released.lit_name(config_name or pathlib.PurePath(model).stem)
+  if name is not None:
+    weights = _released(weights, name)
+  if not spec.has_texts(weights.model):
+    hint = '' if weights.model else ' If it is a LiT: config_name=lit_b16b.'
+    raise errors.UserError(
+      f'{model} has no text tower that is known here. Use vit-jax predict.{hint}'
+    )
+  if vocabulary or not weights.vocabulary:
+    file = released.find_vocabulary(
+      weights.known_model(), vocabulary, pretrained_dir
+    )
+    weights = dataclasses.replace(weights, vocabulary=file)
+  return weights
+
+
+def _released(weights: weights_lib.Weights, name: str) -> weights_lib.Weights:
+  """Returns the weights of a released LiT, whose `.npz` holds only arrays."""
+  config = model_configs.get_model_config(name).to_dict()
   size = config['pp']['size']
-  weights = weights_lib.Weights(
-    params=checkpoint.load(path),
+  weights = dataclasses.replace(
+    weights,
     model=config,
     preprocessing=preprocessing.Preprocessing(size=(size, size)),
-    vocabulary=vocabulary,
-    source=str(path),
   )
-  with weights_lib.naming(path):
+  with weights_lib.naming(weights.source):
     weights_lib.check(weights)
   return weights
 
@@ -93,7 +96,7 @@ def classify(
   to 1 over all labels, except those of a model trained with the sigmoid loss.
 
   Args:
-    weights: a LiT model, from `load`.
+    weights: a model with two towers, from `load`.
     paths: image files or addresses.
     labels: texts to choose from.
     templates: texts with {}.
@@ -159,7 +162,7 @@ def _embed_labels(
 ) -> Float[np.ndarray, 'K D']:
   """Returns an embedding of length 1 for each label, the mean over templates."""
   module, vocabulary = weights.module(), weights.vocabulary
-  # Only LiT models have a vocabulary.
+  # `load` checks both.
   assert isinstance(module, models.LitModel)
   assert vocabulary
   tokenizer = text.of_model(

@@ -112,7 +112,7 @@ def test_command_prints_json_and_refuses_missing_models(
   assert 'Traceback' not in result.stderr
   line = result.stderr.strip().splitlines()[-1]
   assert re.match(
-    'vit-jax zero_shot: /nowhere is neither an artifact folder', line
+    'vit-jax zero_shot: There is no checkpoint file or folder /nowhere', line
   )
 
 
@@ -192,7 +192,7 @@ def test_mismatches_are_named(released, monkeypatch, lit_run, unseen):
   whole = lit_run[1] / 'artifact'
   for name, damage, message in (
     ('missing', lambda p: (p / 'vocabulary.txt').unlink(), 'is not a whole'),
-    ('classes', forget_vocabulary, 'is not a LiT model: .* vit-jax predict'),
+    ('classes', forget_vocabulary, 'its vocabulary is not known. Set'),
   ):
     shutil.copytree(whole, released / name)
     damage(released / name)

@@ -87,7 +87,9 @@ def test_pairs_stay_together_and_captions_are_drawn(captions):
 
 
 def test_evaluation_takes_the_first_caption_of_every_image_once(captions):
-  transform = captions_lib.EvalPair((16, 16), tokenizer(captions))
+  transform = captions_lib.EvalPair(
+    transforms.LitImage((16, 16)), tokenizer(captions)
+  )
   batches = list(
     pipeline.eval_batches(pairs(captions, 'test'), transform, batch_size=4)
   )
@@ -217,7 +219,9 @@ def test_bad_images_are_named_or_skipped(captions, tmp_path):
   batch = train_batches(tmp_path, 1, data=data)[0]
   assert batch['tokens'].tolist() == [[1, 2, 3, 4, 0, 0]] * 8
   data = pairs(tmp_path, 'train', on_bad_image='skip')
-  transform = captions_lib.EvalPair((16, 16), tokenizer(tmp_path))
+  transform = captions_lib.EvalPair(
+    transforms.LitImage((16, 16)), tokenizer(tmp_path)
+  )
   batches = list(pipeline.eval_batches(data, transform, batch_size=2))
   assert [b['mask'].sum() for b in batches] == [1]
 

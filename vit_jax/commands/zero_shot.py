@@ -1,6 +1,7 @@
-"""Classifies images by labels in words, with a LiT model (arXiv:2111.07991).
+"""Classifies images by labels in words, with a LiT, CLIP or SigLIP model.
 
 vit-jax zero_shot --model=LiT-B16B --labels=cat,dog photo.jpg
+vit-jax zero_shot --model=hf://openai/clip-vit-base-patch32 --labels=cat,dog photo.jpg
 vit-jax zero_shot --model=/tmp/lit/artifact --labels=labels.txt photos/
 
 Images are given as in `vit-jax predict`.
@@ -33,7 +34,9 @@ def define_flags() -> None:
   output.define_flags()
   predictor_flags.define_image_flags()
   flags.DEFINE_string(
-    'model', None, 'Artifact of a run, released LiT model or .npz file.'
+    'model',
+    None,
+    'Name, file, folder or address of a model of images and texts.',
   )
   flags.DEFINE_string(
     'labels', None, 'Labels separated by commas, or a file with one a line.'
@@ -47,7 +50,7 @@ def define_flags() -> None:
     'vocabulary', '', 'Vocabulary file; by default that of the model.'
   )
   flags.DEFINE_string(
-    'config_name', '', 'Released model in an .npz file, such as lit_b16b.'
+    'config_name', '', 'Released LiT in an .npz file, such as lit_b16b.'
   )
   flags.DEFINE_string(
     'pretrained_dir', 'checkpoints', 'Folder of released models.'

@@ -7,6 +7,8 @@ npz             official `.npz`
 big_vision      SigLIP's config, big_vision's places of arrays
 huggingface     reads transformers folders
 to_huggingface  writes them
+open_clip       reads the CLIPs of open_clip
+open_clip_names  their names, as a table
 families        models of transformers: JSON and array names, one file a family
 timm            reads timm weights
 to_timm         writes them

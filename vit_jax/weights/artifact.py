@@ -72,7 +72,10 @@ def _config(weights: weights_lib.Weights) -> dict[str, Any]:
 def _for_pytorch(
   weights: weights_lib.Weights,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-  for export in (to_huggingface.export, to_timm.export):
+  exports = [to_huggingface.export]
+  if not weights.spec.has_texts:  # timm has image towers alone.
+    exports.append(to_timm.export)
+  for export in exports:
     with contextlib.suppress(errors.UserError):
       return export(weights)
   return weights_lib.flatten(weights.params), {}

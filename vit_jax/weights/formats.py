@@ -15,6 +15,7 @@ from vit_jax.weights import array_files
 from vit_jax.weights import artifact
 from vit_jax.weights import huggingface
 from vit_jax.weights import npz
+from vit_jax.weights import open_clip
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import timm
 from vit_jax.weights import to_huggingface
@@ -65,6 +66,7 @@ def _folder_writer(export: Callable[[weights_lib.Weights], Any]) -> Any:
 FORMATS = {
   'artifact': Format(artifact.find, artifact.load),
   'run': Format(training_run.find_step, training_run.read),
+  'open_clip': Format(open_clip.find, open_clip.read),
   'huggingface': Format(
     huggingface.find, huggingface.read, _folder_writer(to_huggingface.export)
   ),

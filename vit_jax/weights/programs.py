@@ -29,8 +29,9 @@ _TOLERANCE = 1e-4
 def program(weights: weights_lib.Weights) -> Function:
   """Returns the function from pixels (0 to 255) to logits, in float32.
 
-  The parameters are its constants.
+  The parameters are its constants. Of two towers, it is the image tower.
   """
+  weights = weights.image_tower()
   weights_lib.check_vision(weights)
   module = weights.module().clone(dtype=jnp.float32)
   params = jax.tree.map(np.asarray, dict(weights.params))

@@ -191,17 +191,17 @@ def has_zero_head(params: Params) -> bool:
 
 def check_vision(weights: Weights) -> None:
   """Raises `errors.UserError` unless the model takes images of a known size."""
-  if spec.has_texts(weights.model):
-    raise errors.UserError(
-      'These weights compare images with texts: use'
-      ' vit-jax zero_shot --labels=...'
-    )
   weights.known_model()
   weights.input_shape()
 
 
 def check_can_predict(weights: Weights) -> None:
   """Raises `errors.UserError` unless the weights have a trained head."""
+  if spec.has_texts(weights.model):
+    raise errors.UserError(
+      'These weights compare images with texts: use'
+      ' vit-jax zero_shot --labels=...'
+    )
   if not weights.class_names:
     raise errors.UserError(
       'These weights have no head: they give features but no classes. Fine-tune'

@@ -25,7 +25,16 @@ _HUB_FILES = [
   'model.safetensors',
   'model.safetensors.index.json',
   'model-*-of-*.safetensors',
+  'tokenizer.json',
+  'tokenizer_config.json',
+  'vocab.json',
+  'merges.txt',
+  'spiece.model',
+  'tokenizer.model',
 ]
+
+# Fetched from repositories without others, because many have both.
+_OPEN_CLIP_FILES = ['open_clip_config.json', 'open_clip_model.safetensors']
 
 # A name with one of these endings is a path.
 _SUFFIXES = (
@@ -188,16 +197,19 @@ def _hub_folder(source: str, path: pathlib.Path) -> pathlib.Path:
   with download.one_process(source, path):
     if not path.is_dir():
       with files.replaced_folder(path) as folder:
-        try:
-          huggingface_hub.snapshot_download(
-            repository,
-            revision=revision or None,
-            local_dir=folder,
-            allow_patterns=_HUB_FILES,
-          )
-        except Exception as e:  # Its HTTP client has errors of its own.
-          reason = errors.first_line(e.__cause__ or e)
-          raise errors.UserError(f'{source}: {reason}') from e
+        for patterns in (_HUB_FILES, _OPEN_CLIP_FILES):
+          if any(folder.glob('*.safetensors')):
+            break
+          try:
+            huggingface_hub.snapshot_download(
+              repository,
+              revision=revision or None,
+              local_dir=folder,
+              allow_patterns=patterns,
+            )
+          except Exception as e:  # Its HTTP client has errors of its own.
+            reason = errors.first_line(e.__cause__ or e)
+            raise errors.UserError(f'{source}: {reason}') from e
         shutil.rmtree(folder / '.cache', ignore_errors=True)
   return path
 
@@ -214,7 +226,7 @@ def lit_name(model: str) -> str | None:
 def find_vocabulary(
   model: model_configs.ModelConfig, path: str, directory: str
 ) -> str:
-  """Returns the path of the tokeniser's file of a LiT model.
+  """Returns the path of the tokeniser's file of a model with two towers.
 
   Args:
     model: config of the model.

@@ -17,9 +17,11 @@ from vit_jax.weights import infer
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import timm_architectures
 from vit_jax.weights import timm_names
+from vit_jax.weights import timm_vits
 from vit_jax.weights import torch_layout
 
 OPTIONS = 'vit_jax_options'  # Our key there, for settings it cannot give.
+PROJECTED = 'vit_jax_projection'  # Ours, if its head is a projection.
 
 # Ours by timm's `act_layer`, None for its default.
 _ACTIVATIONS: dict[str | None, dict[str, Any]] = {
@@ -104,6 +106,8 @@ def from_state_dict(
   )
   weights = _describe(weights, config, arguments)
   weights_lib.check(weights, names)
+  if config.get(PROJECTED):
+    weights = timm_vits.head_as_projection(weights)
   return weights
 
 

@@ -1,9 +1,13 @@
 """Which `VisionTransformer` or `Eva` of timm a ViT is."""
 
+import dataclasses
 from typing import Any
+
+import numpy as np
 
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
+from vit_jax.weights import record as weights_lib
 from vit_jax.weights import timm_architectures
 
 # timm's `global_pool`, by our classifier.
@@ -29,6 +33,34 @@ _USUAL = {
   'qkv_bias': True,
   'init_values': None,
 }
+
+
+def projection_as_head(weights: weights_lib.Weights) -> weights_lib.Weights:
+  """Returns weights whose projection is a head, as timm keeps that of CLIP."""
+  params, model = dict(weights.params), dict(weights.known_model())
+  kernel = params.pop('projection')['kernel']
+  del model['projection']
+  params['head'] = {
+    'kernel': kernel,
+    'bias': np.zeros(kernel.shape[-1], np.float32),
+  }
+  return dataclasses.replace(
+    weights,
+    params=params,
+    model=model,
+    class_names=weights_lib.numbered_classes(params),
+  )
+
+
+def head_as_projection(weights: weights_lib.Weights) -> weights_lib.Weights:
+  """Undoes `projection_as_head`."""
+  params = dict(weights.params)
+  kernel = params.pop('head')['kernel']
+  params['projection'] = {'kernel': kernel}
+  model = {**weights.known_model(), 'projection': kernel.shape[-1]}
+  return dataclasses.replace(
+    weights, params=params, model=model, class_names=()
+  )
 
 
 def check(module: Any, what: spec.ModelSpec) -> None:

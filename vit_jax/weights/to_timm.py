@@ -43,7 +43,11 @@ def export(
     errors.UserError: if timm has no such model.
   """
   if weights.spec.has_texts:
-    raise errors.UserError('timm has no LiT models. Try to=npz.')
+    logging.warning('timm has no texts: only the image tower is written.')
+    weights = weights.image_tower()
+  original, is_projected = weights, 'projection' in weights.params
+  if is_projected and not weights.class_names:
+    weights = timm_vits.projection_as_head(weights)
   if 0 < weights.spec.num_positioned < weights.spec.num_prefix_tokens:
     weights = token_positions.positioned(weights, 0)
   what = weights.spec
@@ -59,16 +63,18 @@ def export(
     'num_features': what.width,
     'global_pool': pool,
     timm.OPTIONS: _encoder_settings(weights, architecture, arguments),
-    'label_names': list(weights.class_names),
+    'label_names': list(original.class_names),
     'model_args': arguments,
     'pretrained_cfg': _pretrained_cfg(weights),
   }
+  if is_projected:
+    config[timm.PROJECTED] = True
   arrays = timm_names.join(
     torch_layout.from_linen(weights.params, names),
     eva=architecture == timm_architectures.DINOV3,
   )
   again = timm.from_state_dict(arrays, config)
-  config[extras.KEY] = extras.lost(weights, again)
+  config[extras.KEY] = extras.lost(original, again)
   return arrays, {'config.json': config}
 
 

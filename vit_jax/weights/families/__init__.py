@@ -17,6 +17,8 @@ from vit_jax.weights.families import dinov3
 from vit_jax.weights.families import siglip
 from vit_jax.weights.families import state_dicts
 from vit_jax.weights.families import vit
+from vit_jax.weights.families.clip import MEAN as CLIP_MEAN
+from vit_jax.weights.families.clip import STD as CLIP_STD
 from vit_jax.weights.families.compare import lost
 from vit_jax.weights.families.record import Arrays
 from vit_jax.weights.families.record import Family
@@ -65,6 +67,8 @@ def find(kind: str, arrays: Arrays) -> Family | None:
 
 
 __all__ = (
+  'CLIP_MEAN',
+  'CLIP_STD',
   'FAMILIES',
   'REFUSED',
   'Family',

@@ -65,15 +65,15 @@ def _read(config: Json, head: bool) -> dict[str, Any]:
 
 
 def _write(model: Json) -> dict[str, Any]:
-  width = model['out_dim'][1]
+  width, end = model['out_dim'][1], model['text'].get('end') or 0
   return {
     'projection_dim': width,
     'text_config': {
       **towers.text_json(model['text'], model['pp']['max_len']),
       'model_type': 'clip_text_model',
       'projection_dim': width,
-      'eos_token_id': model['text']['end'],
-      'bos_token_id': model['text']['end'] - 1,
+      'eos_token_id': end,
+      'bos_token_id': max(end - 1, 0),
     },
     'vision_config': {
       **towers.vision_json(model['image']),
