@@ -23,7 +23,7 @@ def run_code(code, **environment):
 def test_nothing_comes_after_the_last_line():
   """As of threads of gRPC, which know nothing of Python."""
   result = run_code("""
-    import os, sys, threading
+    import os, sys, threading, time
     from vit_jax.runtime import exits
 
     wrote = threading.Event()
@@ -32,6 +32,7 @@ def test_nothing_comes_after_the_last_line():
       while True:
         os.write(2, b'Socket closed\\n')
         wrote.set()
+        time.sleep(0.001)  # A full pipe would hold lines back.
 
     for _ in range(4):
       threading.Thread(target=write, daemon=True).start()
