@@ -4,10 +4,13 @@ from collections.abc import Mapping
 import math
 from typing import Any
 
+from absl import logging
 import numpy as np
 
 from vit_jax.configs import spec
 from vit_jax.models import blocks
+from vit_jax.models import positions
+from vit_jax.weights import record as weights_lib
 
 Params = Mapping[str, Any]
 
@@ -17,6 +20,7 @@ _POOLING = (
 )
 
 
+_USUAL_SIZE = 224  # Of images, in pixels.
 _GEMMA = 256_000  # Words of SigLIP 2's tokeniser; SigLIP's have fewer.
 
 
@@ -80,8 +84,8 @@ def from_official(params: Params) -> dict[str, Any]:
 
 def _moved_back(tower: Params) -> dict[str, Any]:
   encoder = dict(tower['Transformer'])
-  positions = encoder.pop('posembed_input')
-  return {**tower, 'Transformer': encoder, **positions}
+  moved = encoder.pop('posembed_input', {})
+  return {**tower, 'Transformer': encoder, **moved}
 
 
 def _tower(params: Params) -> dict[str, Any]:
@@ -108,6 +112,35 @@ def _text_tower(params: Params) -> dict[str, Any]:
     if more is not None:
       params['pos_embedding'] = params['pos_embedding'] + more
   return params
+
+
+def with_positions(params: Params) -> dict[str, Any]:
+  """Adds the position embeddings of a ViT that computes them, `posemb=sincos2d`.
+
+  Raises:
+    WeightsError: if the ViT may be another one without position embeddings.
+  """
+  encoder = params.get('Transformer', {})
+  if not encoder or 'embedding' not in params or 'posembed_input' in encoder:
+    return dict(params)
+  if {'reg', 'dist'} & params.keys():
+    raise weights_lib.WeightsError(
+      'has no position embeddings, and an .npz does not hold rotations. Convert'
+      ' the weights that it was made from.'
+    )
+  encoder = blocks.unstack(encoder)
+  height, width, _, dim = params['embedding']['kernel'].shape
+  logging.warning(
+    'The weights have no position embeddings: those of big_vision for images of'
+    ' %dx%d pixels, sines and cosines, are taken.',
+    *(_USUAL_SIZE, _USUAL_SIZE),
+  )
+  grid = (_USUAL_SIZE // height, _USUAL_SIZE // width)
+  posemb = positions.sincos2d(grid, dim)[None]
+  if 'cls' in params:
+    posemb = with_class_token(posemb)
+  moved = {'posembed_input': {'pos_embedding': posemb}}
+  return {**params, 'Transformer': {**encoder, **moved}}
 
 
 def with_class_token(

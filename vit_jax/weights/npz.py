@@ -35,7 +35,8 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
     arrays = array_files.read_safetensors(path)
   else:
     arrays = array_files.read_npz(path)
-  weights = _described(params_of(arrays), path.stem)
+  params = big_vision.with_positions(params_of(arrays))
+  weights = _described(params, path.stem)
   weights_lib.check(weights)
   return weights
 
