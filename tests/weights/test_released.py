@@ -1,8 +1,11 @@
 """Finding and downloading pretrained weights."""
 
 import functools
+import re
+import shutil
 
 import file_server
+from golden_files import GOLDEN
 from golden_files import REPOSITORY
 import huggingface_hub
 import jax
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
+from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
 from vit_jax.runtime import download
@@ -168,7 +172,7 @@ def test_find_names_wrong_augreg_index(tmp_path):
 def test_registry_has_each_released_model():
   entries = registry.entries()
   for entry in entries.values():
-    assert entry.model in model_configs.MODEL_CONFIGS
+    assert entry.is_family or entry.model in model_configs.MODEL_CONFIGS
     assert bool(entry.sources) != (entry.name == 'ViT-Mini_4')
     for source in entry.sources:
       assert source.startswith(('gs://', 'https://', 'hf://')), source
@@ -180,6 +184,33 @@ def test_registry_has_each_released_model():
   lits = [e for e in entries.values() if e.model.startswith('LiT')]
   assert len(lits) == 5
   assert all(entry.vocabulary for entry in lits)
+
+
+def test_rows_of_families_agree():
+  rows = [e for e in registry.entries().values() if e.is_family]
+  assert {entry.model for entry in rows} == set(registry.FAMILIES)
+  sources = [source for entry in rows for source in entry.sources]
+  assert len(sources) == len(set(sources))
+  for entry in rows:
+    prefix = entry.model.replace('DeiT III', 'DeiT3')
+    size, patch = re.match(rf'{prefix}-([\w+]+?)_(1[46])', entry.name).groups()
+    assert entry.resolution % int(patch) == 0
+    for source in entry.sources:
+      assert source.startswith(('hf://timm/', 'hf://facebook/'))
+      assert size[0].lower() in source.partition('/')[2]
+      assert re.search(rf'patch{patch}_|vit\w+{patch}|dinov2-', source), source
+    assert len(entry.mean) == len(entry.std) == 3
+    assert (entry.head == 'ok') == (entry.num_classes == 1000)
+    assert entry.licence
+    assert entry.gated == (entry.model == 'DINOv3')
+    config = common.with_model(common.get_config(), entry.name)
+    assert (config.model, config.pretrained) == (None, entry.name)
+
+
+def test_weights_with_the_name_of_a_family_are_read(tmp_path):
+  shutil.copytree(GOLDEN / 'timm_vit', tmp_path / 'DeiT-B_16')
+  weights = checkpoint.read(released.find('DeiT-B_16', str(tmp_path)))
+  assert weights.model['model_name'] == 'DeiT-B_16'
 
 
 def test_weights_of_the_repository_predict():
@@ -210,8 +241,10 @@ def test_find_weights_of_the_package_anywhere(tmp_path, monkeypatch):
 
 def test_registry_table_lists_models():
   entries = registry.entries()
-  lines = registry.table([entries['ViT-L_32'], entries['augreg-B_16-384']])
-  heading, zero, augreg = lines.split('\n')
+  names = ('ViT-L_32', 'augreg-B_16-384', 'DINOv3-L_16-sat')
+  lines = registry.table([entries[name] for name in names])
+  heading, zero, augreg, gated = lines.split('\n')
+  assert gated.endswith('0.43 0.411 0.296  DINOv3 License (gated)')
   assert heading.split()[:3] == ['name', 'model', 'px']
   assert zero.split()[:3] == ['ViT-L_32', 'ViT-L_32', '224']
   assert ' zero ' in zero

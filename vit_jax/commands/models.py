@@ -33,6 +33,7 @@ def main(argv: Sequence[str]) -> None:
     return
   print(registry.table(found))
   print(
-    '\nhead: zero is all zeros, good to fine-tune from but not to predict with;'
+    '\ngated: an account on huggingface.co must accept the licence, and HF_TOKEN be'
+    ' set. head: zero is all zeros, good to fine-tune from but not to predict with;'
     ' ? is not known. top-1: on ImageNet, as published.'
   )

@@ -59,6 +59,9 @@ def with_model(
   """
   config = ml_collections.ConfigDict(config)
   entry = registry.entries().get(model)
+  if entry and entry.is_family:  # The weights decide the model.
+    config.pretrained = model
+    return config.lock()
   try:
     config.model = models.get_model_config(entry.model if entry else model)
     config.pretrained = model if entry else config.model.model_name

@@ -6,6 +6,9 @@ import functools
 import importlib.resources
 import tomllib
 
+# Models whose configs are in their files.
+FAMILIES = ('DeiT', 'DeiT III', 'MAE', 'DINOv2', 'DINOv3')
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
@@ -13,18 +16,20 @@ class Entry:
 
   Attributes:
     name: value of `config.pretrained`.
-    model: key of `configs.models.MODEL_CONFIGS`.
+    model: key of `configs.models.MODEL_CONFIGS`, or one of `FAMILIES`.
     sources: addresses, in the order they are tried.
     dataset: data set of the last training.
     num_classes: size of the head.
     resolution: side of the images in pixels.
     size_mib: size of the first source.
-    mean: subtracted from pixels in [0, 1].
+    mean: subtracted from pixels in [0, 1]; one number, or one a channel.
     std: divides pixels after that.
     head: 'ok', 'zero' (all zeros), 'none', or '' if unknown.
     top1: published accuracy on the validation images of ImageNet.
     top1_source: publication that has `top1`.
     vocabulary: address of the tokeniser's vocabulary of a LiT model.
+    licence: of the weights.
+    gated: whether the first source needs an account that accepted the licence.
   """
 
   name: str
@@ -34,12 +39,19 @@ class Entry:
   num_classes: int | None = None
   resolution: int | None = None
   size_mib: float | int | None = None
-  mean: float | int = 0.5
-  std: float | int = 0.5
+  mean: float | int | list[float] = 0.5
+  std: float | int | list[float] = 0.5
   head: str = ''
   top1: float | None = None
   top1_source: str = ''
   vocabulary: str = ''
+  licence: str = 'Apache-2.0'
+  gated: bool = False
+
+  @property
+  def is_family(self) -> bool:
+    """Whether only the file tells the config of the model."""
+    return self.model in FAMILIES
 
   @property
   def is_augreg(self) -> bool:
@@ -60,12 +72,23 @@ def entries() -> dict[str, Entry]:
 
 def table(entries: Sequence[Entry]) -> str:
   """Returns a heading and a line for each entry."""
-  rows = [('name', 'model', 'px', 'MiB', 'trained on', 'head', 'top-1', 'mean')]
+  rows = [
+    (
+      *('name', 'model', 'px', 'MiB', 'trained on', 'head', 'top-1', 'mean'),
+      'licence',
+    )
+  ]
   for e in entries:
     size = f'{e.size_mib:.0f}' if e.size_mib else '-'
     top1 = f'{e.top1:.2%} ({e.top1_source})' if e.top1 else '-'
     px, head = str(e.resolution or '-'), e.head or '?'
-    rows.append((e.name, e.model, px, size, e.dataset, head, top1, f'{e.mean}'))
+    mean = ' '.join(
+      map(str, [e.mean] if isinstance(e.mean, float | int) else e.mean)
+    )
+    licence = f'{e.licence} (gated)' if e.gated else e.licence
+    rows.append(
+      (e.name, e.model, px, size, e.dataset, head, top1, mean, licence)
+    )
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   line = '  '.join(f'{{:{width}}}' for width in widths)
   return '\n'.join(line.format(*row).rstrip() for row in rows)

@@ -81,7 +81,8 @@ def local_pretrained(config: ml_collections.ConfigDict) -> resolve.Pretrained:
   for path in paths:
     if not storage.is_address(path) and storage.local_path(path).exists():
       return None, resolve.settings_of(checkpoint.read(path))
-  if entry := registry.entries().get(name):
+  entry = registry.entries().get(name)
+  if entry and not entry.is_family:
     model = model_configs.get_model_config(entry.model)
     return None, {'model': model.to_dict()}
   raise errors.UserError(

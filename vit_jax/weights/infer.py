@@ -61,7 +61,8 @@ def described(
     model = {'model_name': model_name, **_vit(params)}
     if not usual_positions:
       model |= _positioned(params, model, size)
-    if model['transformer'] and model_name in registry.entries():
+    entry = registry.entries().get(model_name)
+    if model['transformer'] and entry and not entry.is_family:
       config = common.with_model(common.get_config(), model_name)
       rate = config.model.transformer.dropout_rate
       model['transformer']['dropout_rate'] = rate
