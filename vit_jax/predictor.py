@@ -170,8 +170,8 @@ class Predictor:
       images: see the class.
       layer: encoder block to take, from 1; None for the input of the head or, with
         `pooling`, the last LayerNorm.
-      pooling: 'cls' (class token), 'gap' (mean of the other tokens), 'tokens' (all
-        of them, [N, L, D]); None for that of the model.
+      pooling: 'cls' (class token), 'gap' (mean of the patches), 'tokens' (all
+        tokens, [N, L, D]); None for that of the model.
     """
     function = self._features(layer, pooling)
     return self._stacked(('features', layer, pooling), function, images)
@@ -194,7 +194,8 @@ class Predictor:
   def attention(self, images: Any) -> Float32[np.ndarray, 'N layers heads L L']:
     """Returns attention weights of all layers and heads; each row sums to 1.
 
-    The class token, if the model has one, comes before the `grid` of patches.
+    The class token, the distillation token and registers, as far as the model has
+    them, come in this order before the `grid` of patches.
 
     >>> model.attention(image).shape
     (1, 6, 3, 64, 64)
@@ -214,7 +215,9 @@ class Predictor:
 
     def function(params: Any, x: Float[Array, 'B H W C']) -> Any:
       rolled = jax.vmap(attention_maps.rollout)(mean(params, x))
-      return attention_maps.patch_map(rolled, self.grid)
+      return attention_maps.patch_map(
+        rolled, self.grid, self.weights.spec.has_class_token
+      )
 
     return self._stacked('rollout', function, images)
 

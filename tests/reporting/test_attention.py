@@ -37,12 +37,15 @@ def test_rollout_is_the_product_of_its_layers(weights):
 
 
 def test_patch_map_takes_the_class_token_or_the_mean(weights):
-  maps = attention_maps.patch_map(weights, GRID)
+  maps = attention_maps.patch_map(weights, GRID, True)
   assert maps.shape == (2, 3, *GRID)
   assert maps[1, 2, 1, 3] == weights[1, 2, 0, PREFIX + 1 * GRID[1] + 3]
   rows = weights[:, :, PREFIX:, PREFIX:]
-  maps = attention_maps.patch_map(rows, GRID)
+  maps = attention_maps.patch_map(rows, GRID, False)
   np.testing.assert_allclose(maps[0, 1, 2, 0], rows[0, 1, :, 8].mean())
+  # The token before them is a register.
+  again = attention_maps.patch_map(weights, GRID, False)
+  np.testing.assert_allclose(again, maps)
 
 
 def test_distances_equal_values_by_hand(weights):
@@ -135,7 +138,7 @@ def test_rollout_works_at_another_size():
   assert values.shape == predictor.grid
   [weights] = predictor.attention(picture())
   want = attention_maps.patch_map(
-    attention_maps.rollout(weights), predictor.grid
+    attention_maps.rollout(weights), predictor.grid, True
   )
   np.testing.assert_allclose(values, want, rtol=1e-4)
   assert attention_pictures.on_image(

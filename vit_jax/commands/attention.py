@@ -10,7 +10,8 @@ and for the model
   distances.png         mean attention distance by layer (Fig. 7, right)
   positions.png         similarity of position embeddings (Fig. 7, centre)
   filters.png           principal components of the first layer (Fig. 7, left)
-Models with a class token show its attention, others the mean over all tokens.
+Models with a class token show its attention, others the mean over all patches.
+Attention to registers and other tokens is not in the pictures.
 """
 
 from collections.abc import Sequence

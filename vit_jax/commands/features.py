@@ -34,7 +34,7 @@ def define_flags() -> None:
     'pooling',
     None,
     capture.POOLINGS,
-    'Class token, mean of the other tokens, or all tokens; by default as the'
+    'Class token, mean of the patches, or all tokens; by default as the'
     ' model pools.',
   )
 

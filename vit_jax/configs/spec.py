@@ -21,6 +21,21 @@ CLASSIFIERS = (
   'token_unpooled',
 )
 
+# Modules that training for other classes replaces, of all families.
+HEADS = ('head', 'head_dist')
+
+# Of a token that learns from a teacher: none, the token, its own head too.
+DISTILLATIONS = ('', 'token', 'head')
+
+# Of an MLP, see `models.parts`.
+ACTIVATIONS = ('gelu', 'quick_gelu', 'swiglu')
+
+# Letters of the projections of attention that have a bias.
+BIASES = ('qkv', 'qk', 'qv', 'kv', 'q', 'k', 'v', '')
+
+# How position embeddings are resized, see `weights.resized_positions`.
+RESIZES = ('zoom', 'bicubic', 'bicubic_antialias', 'bilinear_antialias')
+
 # Names of the parameters that see the image, of all families.
 FIRST_KERNELS = ('conv_root/kernel', 'embedding/kernel', 'stem/kernel')
 
@@ -207,7 +222,7 @@ def _vit(model: ModelConfig) -> ModelSpec:
     ),
     posemb_resize=model.get('posemb_resize') or 'zoom',
     pooling=pooling,
-    heads=('head', 'head_dist') if distillation == 'head' else ('head',),
+    heads=HEADS if distillation == 'head' else HEADS[:1],
     representation_size=model.get('representation_size') or 0,
   )
 

@@ -9,6 +9,7 @@ import ml_collections
 
 from vit_jax.configs import common
 from vit_jax.configs import images
+from vit_jax.configs import newer_parts
 from vit_jax.configs import resolved
 from vit_jax.configs import rules
 from vit_jax.configs import spec
@@ -214,12 +215,15 @@ def _validate_mixer(prefix: str, model: ml_collections.ConfigDict) -> None:
 
 def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
   _SIZE.check(model.hidden_size, f'{prefix}.hidden_size')
-  pooled = ('token', 'gap', 'token_gap') if model.transformer else ('gap',)
-  if model.classifier not in pooled:
+  pooled = tuple(x for x in spec.CLASSIFIERS if 'unpooled' not in x)
+  pooled = pooled if model.transformer else ('gap',)
+  classifier = model.get('classifier', 'token')
+  if classifier not in pooled:
     raise errors.UserError(
-      f'{prefix}.classifier is {model.classifier!r}, must be one of'
+      f'{prefix}.classifier is {classifier!r}, must be one of'
       f' {pooled}: training and evaluation need one output per image.'
     )
+  newer_parts.validate(prefix, model)
   if model.transformer is None:
     return
   for name in ('mlp_dim', 'num_heads', 'num_layers'):

@@ -28,14 +28,15 @@ def rollout(weights: Weights) -> Float[Array, 'L L']:
 
 
 def patch_map(
-  rows: Float[AnyArray, '*n L L'], grid: Grid
+  rows: Float[AnyArray, '*n L L'], grid: Grid, has_class_token: bool
 ) -> Float[AnyArray, '*n rows columns']:
   """Returns the share of each patch in the class token, or in the mean of all.
 
   `rows` are attention weights or their `rollout`.
   """
   prefix = _prefix(rows.shape[-1], grid)
-  row = rows[..., 0, prefix:] if prefix else rows.mean(axis=-2)
+  row = rows[..., 0, :] if has_class_token else rows[..., prefix:, :].mean(-2)
+  row = row[..., prefix:]
   return row.reshape(*row.shape[:-1], *grid)
 
 
@@ -52,7 +53,7 @@ def mean_distances(
 
   The distance between a patch and those it attends to, weighted by attention and
   averaged over the patches of one image; `pixels` is the (height, width) of a
-  patch. The class token does not count.
+  patch. Other tokens do not count.
   """
   prefix = _prefix(weights.shape[-1], grid)
   between = weights[..., prefix:, prefix:]

@@ -26,20 +26,22 @@ def features(
   Args:
     module: a ViT or a Mixer.
     layer: a block, from 1 to the depth; None for the last LayerNorm.
-    pooling: 'cls' (class token), 'gap' (mean of the other tokens), 'tokens'
-      (all of them, [B, L, D]); None for the pooling of the model.
+    pooling: 'cls' (class token), 'gap' (mean of the patches), 'tokens' (all
+      tokens, [B, L, D]); None for the pooling of the model, where 'gap' stands
+      for attention.
 
   Raises:
     errors.UserError: if the model has no such layer or token.
   """
   model = spec.of_module(module)
   name = _layer_name(model, layer)
-  pooling = pooling or ('cls' if model.pooling == 'token' else 'gap')
+  has_token = model.pooling in ('token', 'token_mean')
+  pooling = pooling or ('cls' if has_token else 'gap')
   if pooling not in POOLINGS:
     raise errors.UserError(
       f'The pooling is {pooling!r}, must be one of {", ".join(POOLINGS)}.'
     )
-  if pooling == 'cls' and not model.num_prefix_tokens:
+  if pooling == 'cls' and not model.has_class_token:
     raise errors.UserError('The model has no class token. Use the pooling gap.')
   headless = module.clone(num_classes=None)
 

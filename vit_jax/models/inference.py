@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Num
 # Kernels that only `layers.einsum` multiplies with, which rounds them anyway.
 # Text towers, ResNets and heads compute in float32.
 _ROUNDED = re.compile(
-  r'(img/)?(embedding|stem|Transformer/encoderblock.*|MixerBlock.*)/kernel'
+  r'(img/)?(embedding|stem|Transformer/encoderblock.*|MixerBlock.*|MAPHead_0/.*)/kernel'
 )
 
 # Images whose activations fit into the caches of a processor.

@@ -16,8 +16,6 @@ Tokens = Float[Array, 'B L D']
 KERNEL_INIT = nn.initializers.xavier_uniform()
 _BIAS_INIT = nn.initializers.normal(stddev=1e-6)
 
-ACTIVATIONS = ('gelu', 'quick_gelu', 'swiglu')
-
 
 class IdentityLayer(nn.Module):
   """Gives its input a name, by which `capture_intermediates` finds it."""
@@ -37,7 +35,7 @@ class MlpBlock(nn.Module):
   out_dim: int | None = None  # None: as wide as the input.
   kernel_init: Callable[..., Any] = KERNEL_INIT
   bias_init: Callable[..., Any] = _BIAS_INIT
-  activation: str = 'gelu'  # One of `ACTIVATIONS`.
+  activation: str = 'gelu'  # One of `spec.ACTIVATIONS`.
 
   @nn.compact
   def __call__(

@@ -197,7 +197,8 @@ class VisionTransformer(nn.Module):
     dtype: of the computation; parameters and logits are always float32.
     model_name: for the reader only.
     distillation: 'token' for a distillation token after the class token, 'head'
-      for its own head too; logits are the mean of both (arXiv:2012.12877).
+      for its own head too (arXiv:2012.12877); logits, or without heads features,
+      are the mean of both.
     num_registers: register tokens, between those and the patches
       (arXiv:2309.16588).
     num_positioned: how many tokens before the patches have position embeddings;
@@ -269,9 +270,11 @@ class VisionTransformer(nn.Module):
       x = nn.Dense(self.projection, use_bias=False, name='projection')(x)
     if self.num_classes:
       x = layers.head(self.num_classes, self.head_bias_init)(x)
-      if self.distillation == 'head':
-        head = layers.head(self.num_classes, self.head_bias_init, 'head_dist')
-        x = (x + head(tokens[:, what.extra_tokens['cls']])) / 2
+    if self.distillation == 'head' and x.ndim == 2:
+      y = tokens[:, what.extra_tokens['cls']]
+      if self.num_classes:
+        y = layers.head(self.num_classes, self.head_bias_init, 'head_dist')(y)
+      x = (x + y) / 2
     return x
 
   def _encode(

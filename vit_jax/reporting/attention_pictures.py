@@ -1,6 +1,7 @@
 """Pictures of the attention of a Vision Transformer, and of its first layer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import functools
 import itertools
 import pathlib
 import re
@@ -38,12 +39,16 @@ def draw(
     paths, distances = [], []
     stems = _unique([_stem(name) for name in names])
     grid, (height, width, _) = predictor.grid, predictor.image_shape
+    has_token = predictor.weights.spec.has_class_token
     patch = height / grid[0], width / grid[1]
     # One by one: the weights of an image may take 200 MB.
     for name, stem in zip(names, stems, strict=True):
       for _, image in predictor.prepared(name):
         [weights] = predictor.attention(name)
-        paths += _draw_image(as_picture(image), weights, grid, folder / stem)
+        mapped = functools.partial(
+          attention_maps.patch_map, grid=grid, has_class_token=has_token
+        )
+        paths += _draw_image(as_picture(image), weights, mapped, folder / stem)
         distances.append(attention_maps.mean_distances(weights, grid, patch))
     if not distances:
       raise errors.UserError('None of the images can be decoded.')
@@ -70,24 +75,24 @@ def on_image(image: Picture, values: attention_maps.Map) -> Picture:
 def _draw_image(
   image: Picture,
   weights: Float[np.ndarray, 'layers heads L L'],
-  grid: tuple[int, int],
+  mapped: Callable[[Any], Any],
   stem: pathlib.Path,
 ) -> list[pathlib.Path]:
   kinds = ('rollout', 'last_layer', 'heads')
   paths = [stem.with_name(f'{stem.name}_{kind}.png') for kind in kinds]
-  rolled = attention_maps.patch_map(attention_maps.rollout(weights), grid)
+  rolled = mapped(attention_maps.rollout(weights))
   shown = on_image(image, np.asarray(rolled))
   both = {'Input': image, 'Attention rollout': shown}
   plot.save(plot.pictures(both), paths[0])
 
-  maps = np.asarray(attention_maps.patch_map(weights, grid))
+  maps = np.asarray(mapped(weights))
   last = {'Mean of the heads': on_image(image, maps[-1].mean(axis=0))}
   for head, values in enumerate(maps[-1], 1):
     last[f'Head {head}'] = on_image(image, values)
   plot.save(plot.pictures(last), paths[1])
 
   maps = maps / np.maximum(maps.max(axis=(-2, -1), keepdims=True), 1e-12)
-  factor = max(1, 48 // max(grid))
+  factor = max(1, 48 // max(maps.shape[-2:]))
   figure = plot.mosaic(
     maps.repeat(factor, axis=-2).repeat(factor, axis=-1),
     x='Head',

@@ -27,7 +27,7 @@ from vit_jax.runtime import errors
 # First match wins; names are those of the official checkpoints. Specs apply to the
 # last dimensions: scanned blocks have a leading axis for layers.
 RULES = (
-  (r'MlpBlock_\d+/Dense_0/kernel$', P('fsdp', 'model')),
+  (r'MlpBlock_\d+/(Dense_0|gate)/kernel$', P('fsdp', 'model')),
   (r'MlpBlock_\d+/Dense_1/kernel$', P('model', 'fsdp')),
   (r'_mixing/Dense_0/kernel$', P('fsdp', 'model')),
   (r'_mixing/Dense_1/kernel$', P('model', 'fsdp')),
@@ -37,7 +37,7 @@ RULES = (
   (r'mlp/dense_layer/kernel$', P('fsdp', 'model')),
   (r'(query|key|value)/kernel$', P('fsdp', 'model', None)),
   (r'out/kernel$', P('model', None, 'fsdp')),
-  (r'(head|pre_logits)/kernel$', P('fsdp', 'model')),
+  (r'(head|head_dist|pre_logits|projection)/kernel$', P('fsdp', 'model')),
   # Patches and convolutions; then tables of words and positions.
   (r'(embedding|stem|conv\w*)/kernel$', P(None, None, None, 'fsdp')),
   (r'/embedding$', P(None, 'fsdp')),

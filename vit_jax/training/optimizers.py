@@ -19,7 +19,8 @@ from vit_jax.runtime import errors
 # Blocks of ViTs, hybrids and Mixers, which have one sequence of blocks.
 _BLOCK = re.compile(rf'(?:Transformer/)?(?:{"|".join(spec.BLOCKS)})_(\d+)/')
 _AFTER = re.compile(
-  r'(Transformer/encoder_norm|fc_norm|pre_head_layer_norm|pre_logits|head)/'
+  r'(Transformer/encoder_norm|fc_norm|pre_head_layer_norm|pre_logits|MAPHead_0|'
+  rf'projection|{"|".join(spec.HEADS)})/'
 )
 
 
@@ -66,7 +67,7 @@ def create_learning_rate_schedule(
 
 
 def decay_mask(params: Any) -> Any:
-  """Selects kernels; not biases, norms, class token or position embeddings."""
+  """Selects kernels; not biases, norms, scales, tokens or position embeddings."""
   return flax.traverse_util.path_aware_map(
     lambda path, _: path[-1] == 'kernel', params
   )

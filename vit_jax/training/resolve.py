@@ -160,4 +160,6 @@ def settings_of(weights: weights_lib.Weights) -> dict[str, Any]:
   if spec.of(model).representation_size:
     # The official code drops this layer to fine-tune released weights.
     tower['representation_size'] = None
+  if not spec.has_texts(model) and tower.get('projection'):
+    tower['projection'] = None  # It belongs to the texts.
   return {**known, 'model': model}

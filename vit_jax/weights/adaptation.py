@@ -33,12 +33,12 @@ def adapt(
 ) -> Params:
   """Adapts weights to another task and input (arXiv:2010.11929, Sec. 3.2).
 
-  Takes the head of `init_params`, drops `pre_logits` if `representation_size`
-  is None, and resizes position embeddings.
+  Takes the heads of `init_params`, drops `pre_logits` and `projection` if the
+  new model has none, and resizes position embeddings.
 
   Args:
     weights: the weights to adapt.
-    init_params: parameters of the new model; only shapes, except for the head.
+    init_params: parameters of the new model; only shapes, except for the heads.
     model_config: config of the new model.
     grid: its (rows, columns) of patches; None for a square.
     pretrained_grid: the grid of weights whose image size is not known.
@@ -54,9 +54,12 @@ def adapt(
   what, params = spec.of(model_config), dict(weights.params)
   if not what.representation_size:
     params.pop('pre_logits', None)
-  params.pop('head', None)
-  if 'head' in init_params:
-    params['head'] = dict(init_params['head'])
+  if 'projection' not in init_params:
+    params.pop('projection', None)
+  for name in spec.HEADS:
+    params.pop(name, None)
+    if name in init_params:
+      params[name] = dict(init_params[name])
   flat, want = weights_lib.flatten(params), weights_lib.flatten(init_params)
   with weights_lib.naming(weights.source):
     name = what.first_kernel

@@ -38,13 +38,13 @@ def initial_params(
     params = models.init_params(module, image_shape, config.seed)
   else:
     shapes = jax.eval_shape(blocks.unstack, shapes)
-    head = {
-      name: np.zeros(x.shape, np.float32) for name, x in shapes['head'].items()
+    heads = {
+      name: _zero_head(shapes[name], config.head_bias_init)
+      for name in spec.of(config.model).heads
     }
-    head['bias'] += config.head_bias_init
     params = adaptation.adapt(
       weights,
-      {**shapes, 'head': head},
+      {**shapes, **heads},
       config.model,
       grid=spec.of(config.model).grid(image_shape[:2]),
       adapt_channels=config.adapt_channels,
@@ -54,6 +54,12 @@ def initial_params(
   if config.posemb == 'sincos2d':
     _fix_positions(config, params, image_shape, weights)
   return params
+
+
+def _zero_head(shapes: dict[str, Any], bias: float) -> dict[str, Any]:
+  head = {name: np.zeros(x.shape, np.float32) for name, x in shapes.items()}
+  head['bias'] += bias
+  return head
 
 
 def _fix_positions(

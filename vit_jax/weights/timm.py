@@ -132,6 +132,8 @@ def _describe(
   model = copy.deepcopy(dict(weights.known_model()))
   if 'classifier' in model:
     model['classifier'] = _classifier(weights.params, arguments)
+  if model.get('distillation'):  # Without heads too, outputs are a mean of two.
+    model['distillation'] = 'head'
   if arguments.get('rope_type') == 'dinov3':
     model['rotary_base'] = float(arguments.get('rope_temperature', 10_000))
   _describe_encoder(spec.encoder(model) or {}, arguments)

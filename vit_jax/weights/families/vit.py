@@ -110,6 +110,10 @@ def _read_mae(config: Json, head: bool) -> dict[str, Any]:
   return _read(config, posemb_resize='bicubic')
 
 
+def _write_mae(model: Json) -> dict[str, Any]:
+  return {**_write(model), 'mask_ratio': 0.0}  # The encoder sees all patches.
+
+
 def _complete(config: Json, arrays: Arrays, prefix: str) -> dict[str, Any]:
   """Adds what a `config.json` leaves out; no other family is read without one."""
   start = f'{prefix}.' if 'classifier.weight' in arrays else ''
@@ -227,7 +231,7 @@ DEIT = Family(
 
 VIT_MAE = Family(
   read=_read_mae,
-  write=_write,
+  write=_write_mae,
   names=_names('vit'),
   architectures=('ViTMAEModel', None),
   complete=functools.partial(_complete, prefix='vit'),
