@@ -240,7 +240,7 @@ _WITHOUT_RULE = {
   'model',
   'stages',
   *('pretrained', 'pretrained_dir', 'dataset', 'tfds_data_dir', 'vocabulary'),
-  *('adapt_patches', 'scan_layers', 'report'),
+  *('adapt_patches', 'scan_layers', 'report', 'lock_image_tower'),
   *('pp.balance_classes', 'pp.flip', 'pp.exif'),
 }
 

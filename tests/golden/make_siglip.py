@@ -16,7 +16,7 @@ TEXT = {
   'intermediate_size': 20,
   'num_hidden_layers': 2,
   'num_attention_heads': 2,
-  'vocab_size': 200,
+  'vocab_size': 240,
   'max_position_embeddings': 8,
   'projection_size': 24,
   'bos_token_id': None,

@@ -31,6 +31,10 @@ def of_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
     kwargs['temperature_init'] = math.log(config.temperature_init)
     is_sigmoid = config.loss == 'sigmoid'
     kwargs['bias_init'] = config.bias_init if is_sigmoid else None
+    kwargs['locked'] = config.lock_image_tower
+    if config.remat:
+      text = kwargs['text']
+      text['encoder'] = {**text.get('encoder', {}), 'remat': config.remat}
   return kwargs
 
 
@@ -48,4 +52,6 @@ def of_saved_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
   for name in ('stochastic_depth_rate', 'attention', 'remat', 'scan_layers'):
     encoder.pop(name, None)
   spec.image_tower(kwargs).pop('head_bias_init')
+  if kwargs.pop('locked', None) is not None:
+    kwargs['text'].get('encoder', {}).pop('remat', None)
   return kwargs

@@ -182,8 +182,12 @@ def _add_optimizer(config: types.SimpleNamespace) -> None:
 
 
 def _add_contrastive(config: types.SimpleNamespace) -> None:
+  # Whether the image tower keeps its pretrained weights, without dropout
+  # (LiT, arXiv:2111.07991). If not, both towers are trained.
+  config.lock_image_tower = True
   # File of the tokeniser, a BERT vocabulary or a SentencePiece model. Empty: the
-  # file of the released model, `<pretrained_dir>/<name>.txt` or `.model`.
+  # file beside the pretrained weights of both towers, or of the released model,
+  # `<pretrained_dir>/<name>.txt` or `.model`.
   config.vocabulary = ''
   # Initial values of the temperature, which multiplies the products of
   # embeddings, and of the bias of the sigmoid loss (arXiv:2303.15343, Sec. 3.2).

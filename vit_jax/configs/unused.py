@@ -98,8 +98,10 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
     "config.pretrained is ''",
   ),
   (
-    ('vocabulary', 'temperature_init', 'bias_init'),
-    lambda config: spec.has_texts(config.model),
+    ('vocabulary', 'temperature_init', 'bias_init', 'lock_image_tower'),
+    lambda config: (
+      config.trainer == 'contrastive' or spec.has_texts(config.model)
+    ),
     "only config.trainer='contrastive' reads it",
   ),
   (
@@ -109,8 +111,8 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
   ),
   (
     tuple(f'model.image.transformer.{name}' for name in _DROPOUT),
-    lambda config: False,
-    'the image tower of LiT models is locked, without dropout',
+    lambda config: not config.lock_image_tower,
+    'config.lock_image_tower keeps the image tower as it is, without dropout',
   ),
   (
     ('pp.crop_area', 'pp.crop_ratio'),

@@ -18,7 +18,6 @@ from vit_jax.runtime import errors
 _NOT_OF_LIT = (
   'stochastic_depth_rate',
   'head_bias_init',
-  'remat',
   'scan_layers',
   'evaluators',
   'adapt_channels',
@@ -173,8 +172,8 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
   model = config.model
   if not config.pretrained:
     raise errors.UserError(
-      "config.pretrained is '', must name the weights of the image tower, which"
-      ' stay as they are: a ViT, or a LiT checkpoint with both towers.'
+      "config.pretrained is '', must name the weights of the image tower, a ViT,"
+      ' or of both towers.'
     )
   if config.accum_steps != 1:
     raise errors.UserError(
@@ -182,6 +181,9 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
       f' part of the batch would be compared with fewer images.'
     )
   _refuse_set(config, _NOT_OF_LIT, 'LiT models')
+  if config.lock_image_tower or model.text_model != 'text_transformer':
+    where = 'models with a locked image tower or the text tower of BERT'
+    _refuse_set(config, ('remat',), where)
   if images.mixes(config.pp):
     raise errors.UserError(
       'config.pp mixes images (mixup, cutmix, or mixup by augmentation): mixed images'

@@ -72,7 +72,7 @@ def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
   A locked image tower needs only one.
   """
   flops = 3 * forward_flops(model, image_shape)
-  if spec.of_module(model).has_texts:
+  if spec.of_module(model).has_texts and model.locked:
     images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     flops -= 2 * _forward_flops(model, image_shape, {'images': images})
   return flops

@@ -112,6 +112,7 @@ class LitModel(nn.Module):
     bias_init: initial value of the bias of the sigmoid loss (arXiv:2303.15343);
       None, as in the released models, for no bias.
     model_name: for the reader only.
+    locked: whether the image tower never has dropout, as in locked-image tuning.
   """
 
   image: model_configs.ModelConfig
@@ -122,6 +123,7 @@ class LitModel(nn.Module):
   temperature_init: float = 0.0
   bias_init: float | None = None
   model_name: str | None = None
+  locked: bool = True
 
   def __getattr__(self, name: str) -> Any:
     """Names what replaces a method of the official class."""
@@ -152,8 +154,7 @@ class LitModel(nn.Module):
     Args:
       images: in [-1, 1].
       tokens: ids that the tokeniser of the weights makes.
-      train: whether to apply dropout in the text tower. The image tower is
-        locked: it never has any.
+      train: whether to apply dropout, in the image tower unless it is locked.
 
     Returns:
       (image embeddings, text embeddings, out). Dot products are multiplied by
@@ -168,7 +169,7 @@ class LitModel(nn.Module):
     if images is not None:
       image = {**self.image, 'num_classes': image_dim}
       tower = vit.VisionTransformer(**image, name='img')
-      zimg = _unit_length(tower(images, train=False))
+      zimg = _unit_length(tower(images, train=train and not self.locked))
     temperature_init = nn.initializers.constant(self.temperature_init)
     out = {'t': jnp.exp(self.param('t', temperature_init, (1,)))}
     if self.bias_init is not None:

@@ -1,7 +1,7 @@
-"""Locked-image tuning (arXiv:2111.07991): a text tower learns to fit images.
+"""Images and texts learn to fit each other (arXiv:2111.07991, arXiv:2303.15343).
 
-The image tower keeps its pretrained weights bit for bit: it has no gradient, no
-optimizer state and no dropout. Its head, if it has one, is trained.
+A locked image tower keeps its pretrained weights bit for bit: it has no gradient,
+no optimizer state and no dropout. Its head, if it has one, is trained.
 """
 
 from collections.abc import Callable

@@ -27,6 +27,7 @@ Pretrained = tuple[weights_lib.Weights | None, dict[str, Any]]
 # Settings that the weights or the run so far decide if a config leaves them open.
 _DECIDED = (
   'model',
+  'vocabulary',
   'layer_norm_epsilon',
   'exact_gelu',
   'pp.mean',
@@ -102,6 +103,8 @@ def resolve(
   elif config.pretrained:
     weights, known = get_pretrained(config)
   config = resolved.with_defaults(config, known)
+  if spec.has_texts(config.model) and not config.vocabulary:
+    config.vocabulary = known.get('vocabulary') or ''
   splits = open_splits(config)
   config = resolved.in_steps(config, len(splits.train.source))
   config = validate.validate(config)
@@ -152,6 +155,7 @@ def settings_of(weights: weights_lib.Weights) -> dict[str, Any]:
   if weights.model is None:
     return known
   model = copy.deepcopy(dict(weights.model))
+  known['vocabulary'] = weights.vocabulary
   tower, encoder = spec.image_tower(model), spec.encoder(model) or {}
   for name in ('layer_norm_epsilon', 'exact_gelu'):
     if name in encoder:

@@ -121,7 +121,7 @@ def _contrastive(run: resolve.Run, data: batching.Data | None) -> Task:
     loss_fn,
     data.image_shape,
     train_step=contrastive.train_step,
-    locked=contrastive.LOCKED,
+    locked=contrastive.LOCKED if config.lock_image_tower else (),
   )
   shapes = stages[0].like.params
   return Task(

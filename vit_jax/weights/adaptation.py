@@ -74,7 +74,7 @@ def adapt(
       _resize_posemb(flat, length, model_config, grid, old_grid)
     if (name := what.token_mixing) in flat:
       _check_mixer(flat[name].shape[0], want[name].shape[0])
-    weights_lib.check_fit(flat, want, str(model_config['model_name']))
+    weights_lib.check_fit(flat, want, what.name or 'the model')
   flat = {k: np.asarray(v, want[k].dtype) for k, v in flat.items()}
   return weights_lib.unflatten(flat)
 

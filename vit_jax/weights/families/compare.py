@@ -13,6 +13,7 @@ _IGNORED = (
   *('model_name', 'dtype', 'parent', 'name', 'encoder', 'num_classes', 'pp'),
   *('head_bias_init', 'dropout_rate', 'attention_dropout_rate', 'remat'),
   *('stochastic_depth_rate', 'scan_layers', 'attention', 'temperature_init'),
+  'locked',
 )
 
 
@@ -32,6 +33,7 @@ def _settings(model: Mapping[str, Any]) -> dict[str, Any]:
     text = _with_defaults(model['text'], lit.TEXT_MODELS[model['text_model']])
     encoder = _encoder(model['text'].get('encoder', {}))
     rest = {k: v for k, v in model.items() if k not in ('image', 'text')}
+    rest['bias_init'] = None if model.get('bias_init') is None else 'any'
     groups = {'image.': _settings(model['image'])}
     groups |= {'text.': text, 'text.encoder.': encoder, '': _plain(rest)}
   elif spec.family(model) == 'vit':
