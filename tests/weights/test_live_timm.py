@@ -96,17 +96,17 @@ def test_random_vits_equal_timm(tmp_path, seed):
 
 def test_implied_arguments_are_those_of_timm():
   """What names of released architectures imply is what timm builds for them."""
-  for name in timm.list_models(
-    ['vit_*', 'deit*'], exclude_filters=['*_r??_s*']
-  ):
-    if not re.search('siglip|clip|dinov|deit|patch1._(224|384)$', name):
-      continue
+  for name in (*_models('vision_transformer'), *_models('deit')):
+    if re.search('aimv2|beit3|_xp_|18x2|pwee', name):
+      continue  # Their arrays are refused.
     with torch.device('meta'):
       model = timm.create_model(name, num_classes=0, depth=1)
     known = timm_architectures.arguments({'architecture': name})
     heads, width = model.blocks[0].attn.num_heads, model.embed_dim
-    usual = infer.known_num_heads(width, has_config=False)
-    assert known.get('num_heads', usual) == heads, name
+    usual = known.get('num_heads') or infer.known_num_heads(
+      width, has_config=False
+    )
+    assert usual == heads, name
     epsilon = known.get(
       timm_architectures.NORM_EPSILON, timm_architectures.EPSILON
     )
@@ -114,6 +114,21 @@ def test_implied_arguments_are_those_of_timm():
     act = {'GELU': 'gelu', 'GELUTanh': 'gelu_tanh', 'QuickGELU': 'quick_gelu'}
     kind = type(model.blocks[0].mlp.act).__name__
     assert act.get(kind, 'gelu') == known.get('act_layer', 'gelu'), name
+    includes = known.get('pool_include_prefix', False)
+    assert model.pool_include_prefix == includes, name
+
+
+def test_rotations_are_refused_but_those_of_dinov3():
+  for name in _models('eva'):
+    known = timm_architectures.arguments({'architecture': name})
+    want = 'dinov3' if 'dinov3' in name else 'another'
+    assert known.get('rope_type') == want, name
+
+
+def _models(module):
+  """Returns names of architectures, without hybrids."""
+  names = timm.list_models(module=module)
+  return [name for name in names if not re.search(r'_r\d*_s', name)]
 
 
 def test_resizing_equals_pytorch():

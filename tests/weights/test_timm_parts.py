@@ -92,6 +92,16 @@ def test_what_is_not_read_is_named(tmp_path, name, arguments, message):
     checkpoint.read(folder)
 
 
+def test_rotations_that_arrays_do_not_tell_are_refused(tmp_path):
+  folder = copied('timm_clip', tmp_path / 'x')
+  config = golden_json('timm_clip/config.json')
+  config['architecture'] = 'vit_pe_core_base_patch16_224.fb'
+  (folder / 'config.json').write_text(json.dumps(config))
+  message = r"\(vit_pe_core.* is an Eva of timm, .* rope_type='another'"
+  with pytest.raises(errors.UserError, match=message):
+    checkpoint.read(folder)
+
+
 @pytest.mark.parametrize(
   'changes, message',
   [

@@ -43,6 +43,11 @@ _IMPLIED: tuple[tuple[str, dict[str, Any]], ...] = (
   (r'vit_large_patch16_siglip_(gap_)?512', _GELU_TANH),
   (r'vit_(so400m|giantopt)_patch16_siglip_.*', _GELU_TANH),
   (r'deit3_.*', {'init_values': 1e-6}),
+  # Arrays do not tell how these rotate.
+  (
+    r'eva.*|vit_pe_.*|vit_.*_(rope_.*|lingbot|sapiens2)',
+    {'rope_type': 'another'},
+  ),
   (r'vit_\w+_dinov3(_qkvb)?', _DINOV3),
   (r'vit_huge_plus_\w+_dinov3(_qkvb)?', {'num_heads': 20}),
   (r'vit_7b_\w+_dinov3', {'num_heads': 32}),
@@ -72,9 +77,9 @@ _READABLE: dict[str, tuple[Any, ...]] = {
 
 # Those with which an Eva is a DINOv3.
 _ROTATIONS: dict[str, tuple[Any, ...]] = {
+  'rope_type': ('cat', 'dinov3'),
   'use_rot_pos_emb': (False, True),
   'use_abs_pos_emb': (True, False),
-  'rope_type': ('cat', 'dinov3'),
   'rope_rotate_half': (False, True),
   'rope_grid_offset': (0.0, 0),
   'rope_grid_indexing': ('ij',),
