@@ -64,6 +64,7 @@ def _read(config: Json, head: bool) -> dict[str, Any]:
     block=block,
     patch_size=config.get('patch_size', 16),
     num_registers=config.get('num_register_tokens', 0),
+    classifier='token',
     rotary_base=float(config.get('rope_theta', 100.0)),
   )
   model['transformer']['add_position_embedding'] = False
