@@ -10,7 +10,6 @@ import functools
 import html
 import json
 import os
-import pathlib
 import re
 from typing import Any
 import unicodedata
@@ -20,6 +19,7 @@ import tokenizers
 
 from vit_jax.data import token_ids
 from vit_jax.runtime import errors
+from vit_jax.runtime import storage
 
 _END_OF_WORD = '</w>'
 
@@ -120,7 +120,7 @@ def read(path: os.PathLike | str) -> tokenizers.Tokenizer:
       tokenizer.no_truncation()
       tokenizer.no_padding()
       return tokenizer
-    beside = pathlib.Path(path).with_name('merges.txt')
+    beside = storage.local_path(path).with_name('merges.txt')
     return _made(content, _merges(token_ids.read(beside).decode()))
   except errors.UserError:
     raise
