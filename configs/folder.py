@@ -26,7 +26,7 @@ def get_config(model_folder: str) -> ml_collections.ConfigDict:
   config = common.with_dataset(common.get_config(), folder)
   config = common.with_model(config, model)
   entry = registry.entries().get(config.pretrained)
-  if entry is not None:
+  if entry is not None and not entry.is_family:
     # A Mixer accepts no other size; ViT-Mini_4 is made for small images.
     keeps_size = entry.model.startswith(('Mixer', 'ViT-Mini'))
     config.pp.crop = entry.resolution if keeps_size else 384

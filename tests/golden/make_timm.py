@@ -34,6 +34,14 @@ MODELS = {
     'vit_small_plus_patch16_dinov3_qkvb',
     {'img_size': [16, 24], 'num_classes': 3, 'global_pool': 'token'},
   ),
+  'timm_deit_distilled': (
+    'deit_tiny_distilled_patch16_224',
+    {'img_size': [16, 24], 'num_classes': 3},
+  ),
+  'timm_deit3': (
+    'deit3_small_patch16_224',
+    {'img_size': [24, 16], 'num_classes': 3},
+  ),
 }
 
 

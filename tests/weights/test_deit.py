@@ -93,6 +93,16 @@ def test_wrong_configs_are_refused(tmp_path, name, settings, message):
     checkpoint.read(folder)
 
 
+@pytest.mark.parametrize('num_classes', [0, 5])
+def test_distilled_models_come_back_from_timm(tmp_path, num_classes):
+  weights = random_weights(DEIT, num_classes=num_classes)
+  formats.convert(weights, str(tmp_path / 'x'), 'timm')
+  again = checkpoint.read(tmp_path / 'x')
+  assert_same(again.params, weights.params)
+  # Without heads too, the outputs of timm are means of both tokens.
+  assert again.model['distillation'] == 'head'
+
+
 @pytest.mark.parametrize(
   'changes, kind, architecture',
   [

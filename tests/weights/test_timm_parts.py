@@ -21,7 +21,10 @@ from vit_jax.weights import timm_architectures
 from vit_jax.weights import to_timm
 from vit_jax.weights import token_positions
 
-NAMES = ('timm_clip', 'timm_map', 'timm_dinov2', 'timm_dinov3')
+NAMES = (
+  *('timm_clip', 'timm_map', 'timm_dinov2', 'timm_dinov3'),
+  *('timm_deit_distilled', 'timm_deit3'),
+)
 BIASES = {'block': {'biases': 'qv'}}
 
 
