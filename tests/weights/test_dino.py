@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
+from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import adaptation
 from vit_jax.weights import array_files
@@ -91,9 +92,10 @@ def test_unknown_ways_of_resizing_are_refused():
   weights = random_weights(VIT, posemb_resize='nearest')
   with pytest.raises(errors.UserError, match=r"'nearest', must .* zoom, bicub"):
     adaptation.at_size(weights, (96, 96))
+  assert set(resized_positions.METHODS) == set(spec.RESIZES)
 
 
-@pytest.mark.parametrize('method', resized_positions.METHODS)
+@pytest.mark.parametrize('method', spec.RESIZES)
 def test_resizing_keeps_constants_and_orientation(method):
   constant = np.full((3, 5, 2), 7, np.float32)
   resized = resized_positions.resize(constant, (6, 2), method)
