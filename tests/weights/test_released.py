@@ -192,6 +192,8 @@ def test_rows_of_families_agree():
   sources = [source for entry in rows for source in entry.sources]
   assert len(sources) == len(set(sources))
   for entry in rows:
+    if entry.model.startswith('SigLIP'):
+      continue
     prefix = entry.model.replace('DeiT III', 'DeiT3')
     size, patch = re.match(rf'{prefix}-([\w+]+?)_(1[46])', entry.name).groups()
     assert entry.resolution % int(patch) == 0
@@ -249,3 +251,29 @@ def test_registry_table_lists_models():
   assert zero.split()[:3] == ['ViT-L_32', 'ViT-L_32', '224']
   assert ' zero ' in zero
   assert '85.49% (official README)' in augreg
+
+
+def test_rows_of_siglips_agree():
+  """Names of repositories and of big_vision's files say the same sizes."""
+  rows = [e for e in registry.entries().values() if 'SigLIP' in e.model]
+  assert len(rows) == 25
+  words = {'B': 'base', 'L': 'large', 'So400m': 'so400m', 'g': 'giant-opt'}
+  for entry in rows:
+    version, size, patch, i18n = re.match(
+      r'(SigLIP2?)-(\w+?)_(\d+)(-i18n)?-\d+$', entry.name
+    ).groups()
+    hub, file = entry.sources
+    px = entry.resolution
+    assert entry.name.endswith(f'-{px}')
+    assert entry.model == version.replace('2', ' 2')
+    name = f'{version.lower()}-{words[size]}-patch{patch}-{px}'
+    assert hub.startswith(f'hf://google/{name}')
+    assert bool(i18n) == hub.endswith(('-multilingual', '-i18n'))
+    folder = f'gs://big_vision/{version.lower()}/'
+    assert file.startswith(folder)
+    assert file.endswith('.npz')
+    name = file.removeprefix(folder)
+    language = '(i18n|en)_' if version == 'SigLIP' else 'siglip2_'
+    letter = 'g-opt' if size == 'g' else size.lower()
+    assert re.search(rf'{language}{letter}_?({patch})?_{px}\b|_{px}_', name)
+    assert ('i18n' in name) == bool(i18n)

@@ -7,7 +7,10 @@ import importlib.resources
 import tomllib
 
 # Models whose configs are in their files.
-FAMILIES = ('DeiT', 'DeiT III', 'MAE', 'DINOv2', 'DINOv3')
+FAMILIES = (
+  *('DeiT', 'DeiT III', 'MAE', 'DINOv2', 'DINOv3'),
+  *('SigLIP', 'SigLIP 2'),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from absl import logging
 import numpy as np
 import numpy.typing as npt
 
+from vit_jax.configs import registry
 from vit_jax.runtime import errors
 from vit_jax.weights import array_files
 from vit_jax.weights import big_vision
@@ -86,14 +87,19 @@ def _described(
       text['pos_embedding'].shape[1],
     ),
   }
-  if size := weights.preprocessing.size:
-    model['pp']['size'] = size[0]
+  how = weights.preprocessing
+  entry = registry.entries().get(model_name)
+  if entry and entry.resolution:  # So400m/14 does not read the last pixels.
+    how = how.changed({'size': (entry.resolution, entry.resolution)})
+  if how.size:
+    model['pp']['size'] = how.size[0]
   if 'b' not in params:
     model['bias_init'] = None
   return dataclasses.replace(
     weights,
     params=params,
     model=model,
+    preprocessing=how,
     class_names=[],
     loss='sigmoid' if 'b' in params else 'softmax',
   )

@@ -153,7 +153,6 @@ def _split_classifier(arrays: Arrays) -> dict[str, np.ndarray]:
 _SHARED: dict[str, Any] = {
   'axes': {'position_embedding.weight': 1},
   'ignored': ('.position_ids',),  # Of earlier versions.
-  'preprocessor': {'image_mean': [0.5] * 3, 'image_std': [0.5] * 3},
 }
 
 SIGLIP = Family(
