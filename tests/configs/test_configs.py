@@ -19,6 +19,7 @@ ARGUMENTS = {
   'folder': 'b16,/path/to/data',
   'augreg': 'R_Ti_16',
   'lit_folder': 'lit_l16ti,/path/to/data',
+  'clip_folder': '/path/to/clip,/path/to/data',
   'siglip_folder': '/path/to/siglip,/path/to/data',
   'sweep': 'b16,oxford_flowers102',
   'pretrain_mini': '/path/to/tiny_imagenet',

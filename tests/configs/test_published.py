@@ -219,6 +219,7 @@ OURS = {
   'folder',
   'imagenette_scratch',
   'pretrain_mini',
+  'clip_folder',
   'siglip_folder',
   'tiny_imagenet',
   'tiny_imagenet_transfer',

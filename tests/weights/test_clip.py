@@ -2,6 +2,7 @@
 
 from golden_files import GOLDEN
 from golden_files import golden_arrays
+from golden_files import golden_json
 import numpy as np
 import pytest
 
@@ -73,6 +74,15 @@ def test_conversion_gives_back_every_array(tmp_path, name):
     **weights.model,
     'model_name': name,
   }
+
+
+def test_grey_images_have_no_usual_mean():
+  arrays = dict(array_files.read_safetensors(GOLDEN / 'clip_image'))
+  name = 'embeddings.patch_embedding.weight'
+  arrays[name] = arrays[name][:, :1]
+  config = golden_json('clip_image/config.json') | {'num_channels': 1}
+  weights = huggingface.from_state_dict(arrays, config, {})
+  assert weights.preprocessing.mean == (0.5,)
 
 
 def test_unknown_activations_and_lone_text_towers_are_refused():

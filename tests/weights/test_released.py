@@ -20,6 +20,7 @@ from vit_jax.configs import registry
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.weights import released
+from vit_jax.weights.families import clip
 
 
 def test_find_names_missing_file(tmp_path):
@@ -192,7 +193,7 @@ def test_rows_of_families_agree():
   sources = [source for entry in rows for source in entry.sources]
   assert len(sources) == len(set(sources))
   for entry in rows:
-    if entry.model.startswith('SigLIP'):
+    if entry.model.startswith(('SigLIP', 'CLIP')):
       continue
     prefix = entry.model.replace('DeiT III', 'DeiT3')
     size, patch = re.match(rf'{prefix}-([\w+]+?)_(1[46])', entry.name).groups()
@@ -207,6 +208,20 @@ def test_rows_of_families_agree():
     assert entry.gated == (entry.model == 'DINOv3')
     config = common.with_model(common.get_config(), entry.name)
     assert (config.model, config.pretrained) == (None, entry.name)
+
+
+def test_rows_of_clips_agree():
+  rows = [e for e in registry.entries().values() if e.model == 'CLIP']
+  for entry in rows:
+    size, patch = re.match(r'(?:Open)?CLIP-(\w+)_(\d+)', entry.name).groups()
+    assert entry.resolution % int(patch) == 0
+    [source] = entry.sources
+    words = {'B': 'base', 'L': 'large'}
+    name = f'-{size}-{patch}-' if 'laion' in source else f'{words[size]}-patch'
+    assert name in source, source
+    assert entry.licence == 'MIT'
+    assert tuple(entry.mean) == clip.MEAN
+    assert tuple(entry.std) == clip.STD
 
 
 def test_weights_with_the_name_of_a_family_are_read(tmp_path):

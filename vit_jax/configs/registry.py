@@ -9,7 +9,7 @@ import tomllib
 # Models whose configs are in their files.
 FAMILIES = (
   *('DeiT', 'DeiT III', 'MAE', 'DINOv2', 'DINOv3'),
-  *('SigLIP', 'SigLIP 2'),
+  *('SigLIP', 'SigLIP 2', 'CLIP'),
 )
 
 

@@ -76,7 +76,8 @@ def with_defaults(
   """Returns a copy with all settings that weights or presets decide.
 
   `known` has `layer_norm_epsilon`, `exact_gelu`, `pp.mean`, `pp.std`,
-      `pp.interpolation`, `pp.crop` and `model` of the weights; None or missing if they do not decide.
+  `pp.interpolation`, `pp.crop` and `model` of the weights, of two towers also
+  `pp.resize_test`; None or missing if they do not decide.
 
   Raises:
     errors.UserError: if neither config nor weights decide the model or the size of
@@ -99,6 +100,8 @@ def with_defaults(
         ' config.pp.crop=224 or (height,width): no weights decide it.'
       )
     config.pp.crop = known['pp.crop']
+    if config.pp.resize_test is None:
+      config.pp.resize_test = known.get('pp.resize_test')
   for name in defaults:
     group, _, field = name.rpartition('.')
     settings = config[group] if group else config

@@ -190,7 +190,8 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
       ' have no texts. Set both to 0.'
     )
   image_dim, text_dim = model.out_dim
-  width = image_dim or model.image.hidden_size
+  width = image_dim or model.image.get('projection')
+  width = width or model.image.hidden_size
   if width != text_dim:
     raise errors.UserError(
       f'config.model.out_dim is {tuple(model.out_dim)}: embeddings of images have'

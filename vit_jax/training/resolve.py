@@ -33,6 +33,7 @@ _DECIDED = (
   'pp.mean',
   'pp.std',
   'pp.interpolation',
+  'pp.resize_test',
   'pp.crop',
 )
 
@@ -62,6 +63,8 @@ def read_pretrained(config: ml_collections.ConfigDict) -> Pretrained:
     path = released.find(config.pretrained, config.pretrained_dir)
   logging.info('Starting from %s.', path)
   weights = checkpoint.read(path)
+  if config.trainer in ('train', 'sweep'):  # For classes, not for texts.
+    weights = weights.image_tower()
   return weights, settings_of(weights)
 
 
@@ -154,6 +157,8 @@ def settings_of(weights: weights_lib.Weights) -> dict[str, Any]:
   }
   if weights.model is None:
     return known
+  if spec.has_texts(weights.model):
+    known['pp.resize_test'] = preprocessing.resize_test
   model = copy.deepcopy(dict(weights.model))
   known['vocabulary'] = weights.vocabulary
   tower, encoder = spec.image_tower(model), spec.encoder(model) or {}

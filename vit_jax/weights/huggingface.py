@@ -21,6 +21,8 @@ _BICUBIC_PROCESSORS = (  # Where the file does not say it.
   'SiglipImageProcessor',
 )
 
+_COLOURS = ('image_mean', 'image_std')
+
 SIGMOID = 'multi_label_classification'  # The `problem_type` of that loss.
 
 
@@ -63,7 +65,10 @@ def from_state_dict(
   """
   family = _family(config.get('model_type', 'vit'), arrays)
   weights, names = families.state_dicts.read(family, arrays, config, model_name)
-  preprocessor = {**family.preprocessor, **preprocessor}
+  defaults = dict(family.preprocessor)
+  if weights.preprocessing.channels != 3:  # Theirs are those of colours.
+    defaults = {k: v for k, v in defaults.items() if k not in _COLOURS}
+  preprocessor = {**defaults, **preprocessor}
   weights = _describe(weights, config, preprocessor)
   weights_lib.check(weights, names)
   return weights
