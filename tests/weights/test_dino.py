@@ -17,6 +17,7 @@ from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import adaptation
 from vit_jax.weights import array_files
+from vit_jax.weights import families
 from vit_jax.weights import formats
 from vit_jax.weights import resized_positions
 
@@ -104,3 +105,18 @@ def test_resizing_keeps_constants_and_orientation(method):
   resized = resized_positions.resize(ramp, (9, 4), method)[..., 0]
   assert (np.diff(resized[2:-2], axis=0) > 0).all()
   np.testing.assert_allclose(np.diff(resized, axis=1), 0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+  'fields, activation',
+  [
+    ({'hidden_act': 'quick_gelu'}, 'quick_gelu'),
+    ({'hidden_act': 'quick_gelu', 'use_swiglu_ffn': True}, 'swiglu'),
+    ({}, 'gelu'),
+  ],
+)
+def test_dinov2_has_the_activation_of_its_json(fields, activation):
+  family = families.FAMILIES['dinov2']
+  model = family.read(fields, False)
+  assert model['transformer']['block'].get('activation', 'gelu') == activation
+  assert not families.lost(model, family.read(family.write(model), False))

@@ -44,16 +44,16 @@ def _read_registers(config: Json, head: bool) -> dict[str, Any]:
 def _read_resized(config: Json, head: bool, resize: str) -> dict[str, Any]:
   width = config.get('hidden_size', 768)
   mlp_dim = width * config.get('mlp_ratio', 4)
-  activation = 'gelu'
-  if config.get('use_swiglu_ffn', False):
-    activation = 'swiglu'
+  gated: dict[str, Any] = {}
+  if config.get('use_swiglu_ffn', False):  # Then `hidden_act` has no effect.
+    gated = {'activation': 'swiglu'}
     mlp_dim = (int(mlp_dim * 2 / 3) + 7) // 8 * 8
   return record.vit(
     config,
     mlp_dim=mlp_dim,
     layer_norm_epsilon=config.get('layer_norm_eps', 1e-6),
     block={
-      'activation': activation,
+      **gated,
       'layer_scale': config.get('layerscale_value', 1.0),
       'biases': 'qkv' if config.get('qkv_bias', True) else '',
     },
