@@ -14,8 +14,8 @@ from vit_jax.configs import images
 from vit_jax.configs import resolved
 from vit_jax.configs import validate
 from vit_jax.data import batching
+from vit_jax.models import attention
 from vit_jax.models import blocks
-from vit_jax.models import layers
 from vit_jax.models import losses
 from vit_jax.runtime import errors
 
@@ -257,7 +257,7 @@ def test_settings_have_a_rule_that_accepts_their_default():
 def test_choices_equal_the_tables_of_implementations():
   tables = {
     'loss': losses.LOSSES,
-    'attention': ('auto', *layers.ATTENTION),
+    'attention': ('auto', *attention.ATTENTION),
     'remat': ('', *blocks.REMAT_POLICIES),
   }
   for name, table in tables.items():

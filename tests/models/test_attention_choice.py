@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from run_files import tiny
 
+from vit_jax.models import attention
 from vit_jax.models import attention_choice
-from vit_jax.models import layers
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import workdir
@@ -67,7 +67,7 @@ def test_choose_skips_an_implementation_that_fails():
 
 
 def test_attention_is_plain_with_dropout_or_sown_weights():
-  layer = layers.MultiHeadDotProductAttention(
+  layer = attention.MultiHeadDotProductAttention(
     2, dropout_rate=0.5, implementation='cudnn', dtype='bfloat16'
   )
   x = jnp.asarray(np.random.RandomState(0).normal(size=(2, 5, 16)), 'float32')

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vit_jax import models
+from vit_jax.models import attention as attention_lib
 from vit_jax.models import layers
 from vit_jax.models import parts
 from vit_jax.training import update
@@ -114,7 +115,9 @@ def test_layer_norm_and_its_gradient_equal_flax(epsilon):
 
 
 def attention(dropout_rate):
-  ours = layers.MultiHeadDotProductAttention(2, dropout_rate=dropout_rate)
+  ours = attention_lib.MultiHeadDotProductAttention(
+    2, dropout_rate=dropout_rate
+  )
   flax = nn.MultiHeadDotProductAttention(
     2,
     dropout_rate=dropout_rate,

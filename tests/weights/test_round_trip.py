@@ -18,6 +18,7 @@ from vit_jax.weights import artifact
 from vit_jax.weights import extras
 from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import vocabularies
 
 # No value is the default. A new field of either record must be added here, and
 # then fails in each format that forgets it.
@@ -162,7 +163,7 @@ def test_lit_workdirs_and_artifacts_keep_every_field(captions, tmp_path):
   train.train_and_evaluate(config, str(tmp_path / 'run'))
   weights = checkpoint.read(tmp_path / 'run' / 'artifact')
   again = checkpoint.read(tmp_path / 'run')
-  name = weights_lib.vocabulary_name(weights.model)
+  name = vocabularies.name(weights.model, weights.vocabulary)
   for other in (weights, again):
     with open(captions / 'vocab.txt') as want, open(other.vocabulary) as have:
       assert have.read() == want.read()

@@ -7,7 +7,8 @@ lit               LiT, CLIP, SigLIP: an image tower and a text tower
 bert              BERT, a text tower
 parts             MLP, LayerScale, learned tokens
 pooling           from tokens to features
-layers            dense layers, attention, LayerNorm: all arithmetic
+layers            products, dense layers, LayerNorm in a precision
+attention         attention, by XLA or by cuDNN
 blocks            depth: unrolled or scanned, remat, stochastic depth
 positions         positions that are not learned
 losses            losses, one number an example

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 import numpy as np
 
-from vit_jax.models import layers
+from vit_jax.models import attention
 from vit_jax.runtime import errors
 
 _REPEATS = 10
@@ -27,7 +27,7 @@ def choose(
   heads_are_split: bool,
   before: str | None = None,
 ) -> str:
-  """Returns a name in `layers.ATTENTION`.
+  """Returns a name in `attention.ATTENTION`.
 
   Args:
     setting: a name, or 'auto', which measures where there is a choice.
@@ -63,10 +63,12 @@ def choose(
         " now on it is 'xla', whose results differ by rounding."
       )
     return 'xla'
-  if before in layers.ATTENTION:
+  if before in attention.ATTENTION:
     return before
   shape = (batch, tokens, width)
-  times = {name: _seconds(name, shape, num_heads) for name in layers.ATTENTION}
+  times = {
+    name: _seconds(name, shape, num_heads) for name in attention.ATTENTION
+  }
   best = min(times, key=lambda name: times[name])
   logging.info(
     'Attention on %s: %s.',
@@ -74,14 +76,14 @@ def choose(
     ', '.join(f'{name} {1e3 * s:.2f} ms' for name, s in times.items()),
   )
   # All hosts must compile the same program.
-  index = list(layers.ATTENTION).index(best)
+  index = list(attention.ATTENTION).index(best)
   index = int(multihost_utils.broadcast_one_to_all(np.int32(index)))
-  return layers.ATTENTION[index]
+  return attention.ATTENTION[index]
 
 
 def _seconds(name: str, shape: tuple[int, int, int], num_heads: int) -> float:
   """Returns seconds of a layer, forward and backward; infinity if it fails."""
-  layer = layers.MultiHeadDotProductAttention(
+  layer = attention.MultiHeadDotProductAttention(
     num_heads, implementation=name, dtype='bfloat16'
   )
   x = jnp.ones(shape, jnp.bfloat16)

@@ -1,4 +1,4 @@
-"""Dense layers, attention and LayerNorm: all arithmetic of the models.
+"""Matrix products, dense layers and LayerNorm, in the precision of a model.
 
 The `dtype` of a model decides the precision. With 'float32' everything is float32.
 With 'bfloat16' every matrix product, forward and backward, takes bfloat16 inputs
@@ -7,11 +7,10 @@ Activations between products are bfloat16 on accelerators, which saves bandwidth
 and float32 on CPUs, where bfloat16 is slow except in products.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import contextlib
 import contextvars
 import functools
-import math
 from typing import Any
 
 import flax.linen as nn
@@ -49,7 +48,7 @@ def activation_dtype(dtype: Any) -> Any:
   return dtype
 
 
-def _activation(y: Array, dtype: Any, name: str = 'dense') -> Array:
+def as_activation(y: Array, dtype: Any, name: str = 'dense') -> Array:
   """Casts the result of a product; `remat` may keep it, by this name."""
   return ad_checkpoint.checkpoint_name(y.astype(activation_dtype(dtype)), name)
 
@@ -129,7 +128,7 @@ class Dense(nn.Module):
     )
     bias = self.param('bias', self.bias_init, (self.features,))
     y = einsum('bmk,kf->bmf', x, kernel, self.dtype) + bias
-    return _activation(y, self.dtype)
+    return as_activation(y, self.dtype)
 
 
 class LayerNorm(nn.Module):
@@ -198,120 +197,3 @@ class PatchEmbedding(nn.Module):
     if self.use_bias:
       y = y + self.param('bias', ZEROS, (self.features,))
     return y.astype(activation_dtype(self.dtype))
-
-
-class Projection(nn.Module):
-  """Parameters of a projection from (D,) to (N, H) or back, in Flax's shapes.
-
-  `kernel_init` sees the kernel as a matrix.
-  """
-
-  inputs: tuple[int, ...]
-  outputs: tuple[int, ...]
-  kernel_init: Any = LECUN
-  use_bias: bool = True
-
-  @nn.compact
-  def __call__(self) -> tuple[Float[Array, 'I O'], Float[Array, ' O'] | float]:
-    """Returns kernel and bias as a matrix and a vector: faster to multiply."""
-    matrix = (math.prod(self.inputs), math.prod(self.outputs))
-
-    def init(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-      return self.kernel_init(key, matrix, dtype).reshape(shape)
-
-    shape = (*self.inputs, *self.outputs)
-    kernel = self.param('kernel', init, shape, jnp.float32)
-    kernel = jnp.asarray(kernel).reshape(matrix)
-    if not self.use_bias:
-      return kernel, 0.0
-    bias = self.param('bias', ZEROS, self.outputs)
-    return kernel, jnp.asarray(bias).reshape(-1)
-
-
-# 'cudnn' does not keep the weights [B, N, L, L] in memory.
-ATTENTION = ('xla', 'cudnn')
-
-
-class MultiHeadDotProductAttention(nn.Module):
-  """Attention (arXiv:1706.03762, Sec. 3.2.2) of tokens to themselves or to others.
-
-  The weights [B, N, L, M] are sown as `attention_weights`, before dropout; Flax
-  drops them unless `mutable='intermediates'`. With dropout, or when the weights are
-  asked for, 'xla' replaces any other implementation.
-
-  Attributes:
-    num_heads: N; each has width D / N.
-    dropout_rate: of the weights.
-    kernel_init: of the four projections.
-    implementation: one of `ATTENTION`.
-    dtype: of the computation.
-    biases: letters of the projections that have one, of 'qkv'.
-    rotary: rotates queries and keys by their positions.
-    causal: whether a token sees only itself and those before it.
-  """
-
-  num_heads: int
-  dropout_rate: float = 0.0
-  kernel_init: Any = LECUN
-  implementation: str = 'xla'
-  dtype: Any = jnp.float32
-  biases: str = 'qkv'
-  rotary: Callable[[Array], Array] | None = None
-  causal: bool = False
-
-  @nn.compact
-  def __call__(
-    self,
-    x: Float[Array, 'B L D'],
-    context: Float[Array, 'B M D'] | None = None,
-    *,
-    deterministic: bool,
-  ) -> Float[Array, 'B L D']:
-    """Returns what the tokens `x` read from `context`, by default themselves."""
-    width, heads = x.shape[-1], self.num_heads
-    split = (heads, width // heads)
-
-    def project(name: str, y: Float[Array, 'B M D']) -> Array:
-      kernel, bias = Projection(
-        (width,), split, self.kernel_init, name[0] in self.biases, name=name
-      )()
-      z = einsum('bld,de->ble', y, kernel, self.dtype) + bias
-      return _activation(z, self.dtype).reshape(*y.shape[:2], *split)
-
-    context = x if context is None else context
-    query = project('query', x)
-    key, value = project('key', context), project('value', context)
-    if self.rotary is not None:
-      query, key = self.rotary(query), self.rotary(key)
-    drops = self.dropout_rate > 0 and not deterministic
-    sows = self.is_mutable_collection('intermediates')
-    if self.implementation == 'cudnn' and not drops and not sows:
-      y = jax.nn.dot_product_attention(
-        query, key, value, is_causal=self.causal, implementation='cudnn'
-      )
-    else:
-      y = self._attend(query, key, value, drops)
-    y = _activation(y, self.dtype, 'attention').reshape(x.shape)
-    kernel, bias = Projection(split, (width,), self.kernel_init, name='out')()
-    y = einsum('bld,de->ble', y, kernel, self.dtype) + bias
-    return _activation(y, self.dtype)
-
-  def _attend(
-    self,
-    query: Float[Array, 'B L N H'],
-    key: Float[Array, 'B M N H'],
-    value: Float[Array, 'B M N H'],
-    drops: bool,
-  ) -> Float[Array, 'B L N H']:
-    query = query / np.sqrt(query.shape[-1]).astype(query.dtype)
-    logits = einsum('blnh,bmnh->bnlm', query, key, self.dtype)
-    logits = ad_checkpoint.checkpoint_name(logits, 'attention')
-    if self.causal:
-      logits = jnp.where(np.tri(*logits.shape[-2:]) > 0, logits, -np.inf)
-    weights = jax.nn.softmax(logits)
-    self.sow('intermediates', 'attention_weights', weights)
-    if drops:
-      keep = 1.0 - self.dropout_rate
-      kept = jax.random.bernoulli(self.make_rng('dropout'), keep, weights.shape)
-      weights = weights * (kept / keep)
-    return einsum('bnlm,bmnh->blnh', weights, value, self.dtype)

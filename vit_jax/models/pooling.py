@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
+from vit_jax.models import attention as attention_lib
 from vit_jax.models import layers
 from vit_jax.models import parts
 
@@ -70,7 +71,7 @@ class MAPHead(nn.Module):
     shape = (1, 1, x.shape[-1])
     probe = self.param('probe', parts.KERNEL_INIT, shape)
     probe = jnp.tile(jnp.asarray(probe).astype(x.dtype), (x.shape[0], 1, 1))
-    attention = layers.MultiHeadDotProductAttention(
+    attention = attention_lib.MultiHeadDotProductAttention(
       self.num_heads, kernel_init=parts.KERNEL_INIT, dtype=self.dtype
     )
     y = attention(probe, x, deterministic=True)

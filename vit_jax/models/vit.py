@@ -19,6 +19,7 @@ import numpy as np
 
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
+from vit_jax.models import attention as attention_lib
 from vit_jax.models import blocks
 from vit_jax.models import layers
 from vit_jax.models import parts
@@ -91,7 +92,7 @@ class Encoder1DBlock(nn.Module):
         self, y, stochastic_depth_rate, deterministic=deterministic
       )
 
-    attention = layers.MultiHeadDotProductAttention(
+    attention = attention_lib.MultiHeadDotProductAttention(
       num_heads=self.num_heads,
       dropout_rate=self.attention_dropout_rate,
       kernel_init=parts.KERNEL_INIT,
@@ -120,7 +121,7 @@ class Encoder(nn.Module):
   """Position embeddings, `num_layers` blocks and a last LayerNorm (Eq. 1-4).
 
   `remat`, `scan_layers` and `stochastic_depth_rate` are arguments of
-  `blocks.apply_blocks`, `attention` one of `layers.ATTENTION`, `without` one of
+  `blocks.apply_blocks`, `attention` one of `attention.ATTENTION`, `without` one of
   `AddPositionEmbs`, `block` a mapping of further arguments for `Encoder1DBlock`.
   CLIP has a `first_norm`, before the blocks.
   """

@@ -51,10 +51,6 @@ class Workdir:
   def __fspath__(self) -> str:
     return os.fspath(self.folder)
 
-  def vocabulary(self, name: str) -> storage.Path:
-    """Returns the path of the tokeniser's file, named after its format."""
-    return self.folder / name
-
 
 def at(path: os.PathLike | str) -> Workdir:
   """Returns the workdir at a local path or an address such as gs://bucket/run."""

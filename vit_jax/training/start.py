@@ -27,7 +27,7 @@ from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import resolve
 from vit_jax.training import tasks
-from vit_jax.weights import record as weights_lib
+from vit_jax.weights import vocabularies
 
 # Number of images and hash of a split, by the setting that names it.
 Fingerprints = dict[str, dict[str, int | str]]
@@ -241,6 +241,4 @@ def describe(
   files.write_json(now, workdir.config)
   files.write_lines(task.data.class_names, workdir.labels)
   if task.vocabulary:  # Makes the workdir readable as weights.
-    name = weights_lib.vocabulary_name(config.model, task.vocabulary)
-    content = weights_lib.vocabulary_content(config.model, task.vocabulary)
-    storage.write_bytes(content, workdir.vocabulary(name))
+    vocabularies.write(config.model, task.vocabulary, workdir.folder)

@@ -21,6 +21,7 @@ training_run    reads the checkpoints of a run
 artifact        reads and writes WORKDIR/artifact
 array_files     arrays in `.npz` and `.safetensors`
 infer           names and shapes to the model they belong to
+vocabularies    the file of a tokeniser beside weights
 extras          keeps fields that a format cannot hold
 adaptation      weights for another head, grid, patch size or channel count
 resized_positions  position embeddings for another grid of patches

@@ -19,6 +19,7 @@ from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import to_huggingface
 from vit_jax.weights import to_timm
+from vit_jax.weights import vocabularies
 
 WEIGHTS, CONFIG, LABELS = 'model.npz', 'config.json', 'labels.txt'
 _FORMAT = 1
@@ -43,7 +44,7 @@ def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
       files.write_json(content, temporary / name)
     files.write_lines(weights.class_names, temporary / LABELS)
     if weights.vocabulary:
-      weights_lib.write_vocabulary(weights, temporary)
+      vocabularies.write(weights.known_model(), weights.vocabulary, temporary)
 
 
 def _config(weights: weights_lib.Weights) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def _config(weights: weights_lib.Weights) -> dict[str, Any]:
     'info': dict(weights.info),
   }
   if weights.vocabulary:
-    config['vocabulary'] = weights_lib.vocabulary_name(
+    config['vocabulary'] = vocabularies.name(
       weights.known_model(), weights.vocabulary
     )
   return config

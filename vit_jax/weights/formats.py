@@ -21,6 +21,7 @@ from vit_jax.weights import timm
 from vit_jax.weights import to_huggingface
 from vit_jax.weights import to_timm
 from vit_jax.weights import training_run
+from vit_jax.weights import vocabularies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,7 @@ def _folder_writer(export: Callable[[weights_lib.Weights], Any]) -> Any:
       for name, content in contents.items():
         files.write_json(content, folder / name)
       if weights.vocabulary:
-        weights_lib.write_vocabulary(weights, folder)
+        vocabularies.write(weights.known_model(), weights.vocabulary, folder)
 
   return write
 

@@ -12,6 +12,7 @@ from vit_jax.weights import array_files
 from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import vocabularies
 
 BICUBIC = 3
 RESAMPLE = {2: 'bilinear', BICUBIC: 'bicubic'}  # Numbers of Pillow's filters.
@@ -50,7 +51,7 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
     files.read_json(folder / 'preprocessor_config.json'),
     path.stem,
   )
-  return weights_lib.with_vocabulary(weights, folder)
+  return vocabularies.find(weights, folder)
 
 
 def from_state_dict(

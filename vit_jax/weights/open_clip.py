@@ -12,6 +12,7 @@ from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import open_clip_names
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import vocabularies
 
 MODEL, CONFIG = 'open_clip_model.safetensors', 'open_clip_config.json'
 
@@ -49,7 +50,7 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
   weights = from_state_dict(
     array_files.read_safetensors(path), config, path.parent.name
   )
-  return weights_lib.with_vocabulary(weights, path.parent)
+  return vocabularies.find(weights, path.parent)
 
 
 def from_state_dict(

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import math
-import pathlib
 from typing import Any
 
 import flax.linen as nn
@@ -16,7 +15,6 @@ from vit_jax import models
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
 from vit_jax.data import preprocessing as preprocessing_lib
-from vit_jax.data import text
 from vit_jax.runtime import errors
 
 Params = Mapping[str, Any]
@@ -132,38 +130,6 @@ def module_of(
   if spec.has_texts(model):  # Texts name its classes.
     return models.from_config(model)
   return models.from_config(model, num_classes=num_classes)
-
-
-def vocabulary_name(model: model_configs.ModelConfig, path: str) -> str:
-  """Returns the name, in an artifact, of a vocabulary of two towers."""
-  return text.TOKENIZERS[model['pp']['tokenizer_name']].saved_as(path)
-
-
-def vocabulary_names(model: model_configs.ModelConfig) -> list[str]:
-  """Returns all names that `vocabulary_name` may return."""
-  kind = text.TOKENIZERS[model['pp']['tokenizer_name']]
-  return [name for name in (kind.saved, kind.also_saved) if name]
-
-
-def with_vocabulary(weights: Weights, folder: pathlib.Path) -> Weights:
-  """Returns weights with the vocabulary that their folder has, if any."""
-  if not spec.has_texts(weights.model):
-    return weights
-  name = weights.known_model()['pp']['tokenizer_name']
-  return dataclasses.replace(weights, vocabulary=text.find(name, folder))
-
-
-def vocabulary_content(model: model_configs.ModelConfig, path: str) -> bytes:
-  """Returns the bytes of that file, from the file of a vocabulary."""
-  return text.TOKENIZERS[model['pp']['tokenizer_name']].content(path)
-
-
-def write_vocabulary(weights: Weights, folder: pathlib.Path) -> None:
-  """Writes the vocabulary of weights that have one, under its name."""
-  assert weights.vocabulary
-  model = weights.known_model()
-  content = vocabulary_content(model, weights.vocabulary)
-  (folder / vocabulary_name(model, weights.vocabulary)).write_bytes(content)
 
 
 def flatten(params: Params) -> dict[str, Any]:

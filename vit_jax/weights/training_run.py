@@ -20,6 +20,7 @@ from vit_jax.runtime import files
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import vocabularies
 
 
 def find_step(path: pathlib.Path) -> pathlib.Path | None:
@@ -94,8 +95,8 @@ def _vocabulary(
   # Earlier versions kept a copy only in the artifact.
   paths = [
     path
-    for name in weights_lib.vocabulary_names(config.model)
-    for path in (workdir.vocabulary(name), workdir.artifact / name)
+    for name in vocabularies.names(config.model)
+    for path in (workdir.folder / name, workdir.artifact / name)
   ]
   if config.vocabulary:
     paths.append(storage.local_path(config.vocabulary))

@@ -1,0 +1,131 @@
+"""Attention: heads as matrix products, by XLA or by cuDNN."""
+
+from collections.abc import Callable
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+from jax import ad_checkpoint
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+import numpy as np
+
+from vit_jax.models import layers
+
+
+class Projection(nn.Module):
+  """Parameters of a projection from (D,) to (N, H) or back, in Flax's shapes.
+
+  `kernel_init` sees the kernel as a matrix.
+  """
+
+  inputs: tuple[int, ...]
+  outputs: tuple[int, ...]
+  kernel_init: Any = layers.LECUN
+  use_bias: bool = True
+
+  @nn.compact
+  def __call__(self) -> tuple[Float[Array, 'I O'], Float[Array, ' O'] | float]:
+    """Returns kernel and bias as a matrix and a vector: faster to multiply."""
+    matrix = (math.prod(self.inputs), math.prod(self.outputs))
+
+    def init(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+      return self.kernel_init(key, matrix, dtype).reshape(shape)
+
+    shape = (*self.inputs, *self.outputs)
+    kernel = self.param('kernel', init, shape, jnp.float32)
+    kernel = jnp.asarray(kernel).reshape(matrix)
+    if not self.use_bias:
+      return kernel, 0.0
+    bias = self.param('bias', layers.ZEROS, self.outputs)
+    return kernel, jnp.asarray(bias).reshape(-1)
+
+
+# 'cudnn' does not keep the weights [B, N, L, L] in memory.
+ATTENTION = ('xla', 'cudnn')
+
+
+class MultiHeadDotProductAttention(nn.Module):
+  """Attention (arXiv:1706.03762, Sec. 3.2.2) of tokens to themselves or to others.
+
+  The weights [B, N, L, M] are sown as `attention_weights`, before dropout; Flax
+  drops them unless `mutable='intermediates'`. With dropout, or when the weights are
+  asked for, 'xla' replaces any other implementation.
+
+  Attributes:
+    num_heads: N; each has width D / N.
+    dropout_rate: of the weights.
+    kernel_init: of the four projections.
+    implementation: one of `ATTENTION`.
+    dtype: of the computation.
+    biases: letters of the projections that have one, of 'qkv'.
+    rotary: rotates queries and keys by their positions.
+    causal: whether a token sees only itself and those before it.
+  """
+
+  num_heads: int
+  dropout_rate: float = 0.0
+  kernel_init: Any = layers.LECUN
+  implementation: str = 'xla'
+  dtype: Any = jnp.float32
+  biases: str = 'qkv'
+  rotary: Callable[[Array], Array] | None = None
+  causal: bool = False
+
+  @nn.compact
+  def __call__(
+    self,
+    x: Float[Array, 'B L D'],
+    context: Float[Array, 'B M D'] | None = None,
+    *,
+    deterministic: bool,
+  ) -> Float[Array, 'B L D']:
+    """Returns what the tokens `x` read from `context`, by default themselves."""
+    width, heads = x.shape[-1], self.num_heads
+    split = (heads, width // heads)
+
+    def project(name: str, y: Float[Array, 'B M D']) -> Array:
+      kernel, bias = Projection(
+        (width,), split, self.kernel_init, name[0] in self.biases, name=name
+      )()
+      z = layers.einsum('bld,de->ble', y, kernel, self.dtype) + bias
+      return layers.as_activation(z, self.dtype).reshape(*y.shape[:2], *split)
+
+    context = x if context is None else context
+    query = project('query', x)
+    key, value = project('key', context), project('value', context)
+    if self.rotary is not None:
+      query, key = self.rotary(query), self.rotary(key)
+    drops = self.dropout_rate > 0 and not deterministic
+    sows = self.is_mutable_collection('intermediates')
+    if self.implementation == 'cudnn' and not drops and not sows:
+      y = jax.nn.dot_product_attention(
+        query, key, value, is_causal=self.causal, implementation='cudnn'
+      )
+    else:
+      y = self._attend(query, key, value, drops)
+    y = layers.as_activation(y, self.dtype, 'attention').reshape(x.shape)
+    kernel, bias = Projection(split, (width,), self.kernel_init, name='out')()
+    y = layers.einsum('bld,de->ble', y, kernel, self.dtype) + bias
+    return layers.as_activation(y, self.dtype)
+
+  def _attend(
+    self,
+    query: Float[Array, 'B L N H'],
+    key: Float[Array, 'B M N H'],
+    value: Float[Array, 'B M N H'],
+    drops: bool,
+  ) -> Float[Array, 'B L N H']:
+    query = query / np.sqrt(query.shape[-1]).astype(query.dtype)
+    logits = layers.einsum('blnh,bmnh->bnlm', query, key, self.dtype)
+    logits = ad_checkpoint.checkpoint_name(logits, 'attention')
+    if self.causal:
+      logits = jnp.where(np.tri(*logits.shape[-2:]) > 0, logits, -np.inf)
+    weights = jax.nn.softmax(logits)
+    self.sow('intermediates', 'attention_weights', weights)
+    if drops:
+      keep = 1.0 - self.dropout_rate
+      kept = jax.random.bernoulli(self.make_rng('dropout'), keep, weights.shape)
+      weights = weights * (kept / keep)
+    return layers.einsum('bnlm,bmnh->blnh', weights, value, self.dtype)
