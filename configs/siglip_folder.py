@@ -10,7 +10,7 @@ sentencepiece.model (SigLIP) or gemma_tokenizer.model (SigLIP 2). The second is 
 with {train,test}/captions.tsv, with an image, a TAB and its caption on each line.
 
 Both towers are trained; --config.lock_image_tower=True trains the text tower alone.
-Temperature and bias go on from those of the weights. As in big_vision, whole images are
+Temperature and bias start at those of the weights. As in big_vision, whole images are
 resized to a square and scaled to [-1, 1]; there is no other augmentation. The optimizer
 is AdamW with beta2 0.95 like arXiv:2303.15343, with a learning rate and a batch for
 fine-tuning on one device: raise both together.

@@ -25,7 +25,7 @@ def server():
 def test_cut_download_resumes(server, tmp_path):
   path = tmp_path / 'x' / 'model.npz'
   server.limit = 100_000
-  with pytest.raises(errors.UserError, match='try again to go on'):
+  with pytest.raises(errors.UserError, match='try again to continue'):
     download.download(f'{server.url}/model.npz', path)
   assert not path.exists()
   download.download(f'{server.url}/model.npz', path)

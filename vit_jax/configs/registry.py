@@ -31,7 +31,7 @@ class Entry:
     top1: published accuracy on the validation images of ImageNet.
     top1_source: publication that has `top1`.
     vocabulary: address of the tokeniser's vocabulary of a LiT model.
-    licence: of the weights.
+    licence: licence of the weights.
     gated: whether the first source needs an account that accepted the licence.
   """
 

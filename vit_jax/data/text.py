@@ -96,7 +96,7 @@ class Kind:
     make: makes one from a file and the length of its rows.
     files: names of its files in folders of other libraries, the best first.
     saved: name of its file in an artifact and in exported folders.
-    also_saved: likewise, for files that end like this one.
+    also_saved: replaces `saved` for files with the same suffix; empty for none.
     content: returns the bytes of that file, from any file that `make` reads.
   """
 

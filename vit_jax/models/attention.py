@@ -55,11 +55,11 @@ class MultiHeadDotProductAttention(nn.Module):
 
   Attributes:
     num_heads: N; each has width D / N.
-    dropout_rate: of the weights.
-    kernel_init: of the four projections.
+    dropout_rate: share of the weights that are dropped.
+    kernel_init: initializer of the four projections.
     implementation: one of `ATTENTION`.
-    dtype: of the computation.
-    biases: letters of the projections that have one, of 'qkv'.
+    dtype: precision of the computation, see `layers`.
+    biases: projections with a bias, by their letters in 'qkv'.
     rotary: rotates queries and keys by their positions.
     causal: whether a token sees only itself and those before it.
   """

@@ -51,7 +51,7 @@ def apply_blocks(
   Args:
     make_block: takes a `name`; returns a module that is called with tokens and the
       rate of stochastic depth.
-    name: of the blocks; unrolled ones get a number.
+    name: name of the blocks; unrolled ones get a number.
     x: input of the first block.
     depth: number of blocks.
     stochastic_depth_rate: rate of the last block; it grows linearly from 0.

@@ -110,7 +110,7 @@ class LitModel(nn.Module):
     out_dim: widths of the heads of both towers; None for no head.
     temperature_init: initial value of `t`, the logarithm of the temperature.
     bias_init: initial value of the bias of the sigmoid loss (arXiv:2303.15343);
-      None, as in the released models, for no bias.
+      None for no bias, as the released models have it.
     model_name: for the reader only.
     locked: whether the image tower never has dropout, as in locked-image tuning.
   """

@@ -79,7 +79,7 @@ class MlpMixer(nn.Module):
     remat: '' or a name in `blocks.REMAT_POLICIES`.
     scan_layers: whether the parameters of the blocks are stacked.
     head_bias_init: initial value of the biases of the head.
-    dtype: of the computation; parameters and logits are always float32.
+    dtype: precision of the computation; parameters and logits are always float32.
     model_name: for the reader only.
   """
 

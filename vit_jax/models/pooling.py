@@ -31,7 +31,7 @@ def pool(
     x: all tokens.
     what: the model.
     encoder: arguments of its `Encoder`, which attention shares.
-    dtype: of the computation.
+    dtype: precision of the computation.
   """
   patches = x[:, what.num_prefix_tokens :]
   if what.pooling == 'token':

@@ -195,7 +195,7 @@ class VisionTransformer(nn.Module):
     fc_norm: whether the last LayerNorm comes after the pooling, not before.
     head_bias_init: initial value of the biases of the head.
     encoder: class of the encoder, or what makes it as `Encoder` is made.
-    dtype: of the computation; parameters and logits are always float32.
+    dtype: precision of the computation; parameters and logits are always float32.
     model_name: for the reader only.
     distillation: 'token' for a distillation token after the class token, 'head'
       for its own head too (arXiv:2012.12877); logits, or without heads features,

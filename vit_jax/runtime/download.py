@@ -158,7 +158,7 @@ def _fetch(url: str, part: pathlib.Path) -> None:
         bar.update(len(chunk))
   got = part.stat().st_size
   if total is not None and got != total:
-    raise OSError(f'cut after {got} of {total} bytes; try again to go on')
+    raise OSError(f'cut after {got} of {total} bytes; try again to continue')
 
 
 def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:

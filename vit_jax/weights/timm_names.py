@@ -164,7 +164,7 @@ _PACKED = (
 
 
 def split(arrays: Arrays) -> dict[str, np.ndarray]:
-  """Returns arrays of which each is one of ours; parts are views."""
+  """Splits packed arrays, so that each is one of ours; parts are views."""
   parts: dict[str, np.ndarray] = {}
   for name, x in arrays.items():
     for packed, ends in _PACKED:

@@ -18,8 +18,8 @@ def positioned(
   new is zero. The outputs are the same, bit for bit.
 
   Args:
-    weights: of a ViT, or other weights, which are returned.
-    number: of tokens before the patches that have position embeddings; None for
+    weights: weights of a ViT; others are returned as they are.
+    number: how many tokens before the patches have position embeddings; None for
       the class and the distillation token.
   """
   model, what = dict(weights.known_model()), weights.spec

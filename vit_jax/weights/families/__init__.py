@@ -1,6 +1,6 @@
 """Families of transformers, one a file: their JSON and the names of their arrays.
 
-record       what is said about a family, and what most share
+record       `Family`, and what most families share
 state_dicts  from arrays and JSON to weights, and back
 compare      which settings of a model a format loses
 towers       what families with an image and a text tower share
@@ -8,7 +8,7 @@ vit          ViT, DeiT, the encoder of MAE
 dino         DINOv2, with and without registers
 dinov3       the ViTs of DINOv3
 clip         CLIP: two towers, or the image tower alone
-siglip       SigLIP, likewise
+siglip       SigLIP: two towers, or the image tower alone
 """
 
 from vit_jax.weights.families import clip

@@ -1,4 +1,4 @@
-"""What is said about a family of models of transformers, and what most share."""
+"""`Family`, the record of one family of transformers, and what most share."""
 
 from collections.abc import Callable, Iterable, Mapping
 import dataclasses
@@ -94,7 +94,7 @@ def vit(
   Args:
     config: the `config.json`.
     mlp_dim: width of the MLPs.
-    layer_norm_epsilon: of all LayerNorms.
+    layer_norm_epsilon: epsilon of all LayerNorms.
     patch_size: one number, or height and width.
     block: arguments of `Encoder1DBlock`; those at their defaults are left out.
       Its activation is that of the `config.json` unless given.

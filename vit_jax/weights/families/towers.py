@@ -44,8 +44,8 @@ def vision(
   Args:
     config: its JSON.
     act: `hidden_act` where the JSON leaves it out.
-    epsilon: of LayerNorms, likewise.
-    patch_size: likewise.
+    epsilon: LayerNorms' epsilon where the JSON leaves it out.
+    patch_size: patch size where the JSON leaves it out.
     **fields: further fields of `VisionTransformer`.
   """
   dropout = config.get('attention_dropout', 0.0)
@@ -84,8 +84,8 @@ def text(
   Args:
     config: its JSON.
     act: `hidden_act` where the JSON leaves it out.
-    epsilon: of LayerNorms, likewise.
-    vocab_size: likewise.
+    epsilon: LayerNorms' epsilon where the JSON leaves it out.
+    vocab_size: number of token ids where the JSON leaves it out.
     block: further arguments of `Encoder1DBlock`.
     **fields: further fields of `TextTransformer`.
   """
