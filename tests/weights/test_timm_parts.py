@@ -66,7 +66,7 @@ def test_dinov3_is_known_without_a_config(tmp_path):
   folder = copied('timm_dinov3', tmp_path / 'x')
   config = {timm.OPTIONS: {'num_heads': 2}}
   (folder / 'config.json').write_text(json.dumps(config))
-  with pytest.raises(errors.UserError, match='Only the Evas of DINOv3 can be read'):
+  with pytest.raises(errors.UserError, match='only the Evas of DINOv3'):
     checkpoint.read(folder)
   (folder / 'config.json').unlink()
   with pytest.raises(errors.UserError, match='how many heads'):

@@ -133,6 +133,6 @@ def check(known: Mapping[str, Any], *, eva: bool) -> None:
     default = values[0]
     if known.get(name, default) not in (values[1:] or values):
       raise weights_lib.WeightsError(
-        f'is an Eva of timm. Only the Evas of DINOv3 can be read; this one has'
+        f'is an Eva of timm, but only the Evas of DINOv3 can be read: it has'
         f' {name}={known.get(name, default)!r}.'
       )
