@@ -58,6 +58,7 @@ def test_both_towers_are_trained_and_saved(clip, captions, tmp_path):
 def test_a_locked_tower_keeps_every_bit(clip, captions, tmp_path):
   before = checkpoint.load(clip)
   config = short(clip, captions, lock_image_tower=True, total_steps=2)
+  config.scan_layers, config.dtype = True, 'bfloat16'
   train.train_and_evaluate(config, str(tmp_path))
   after = checkpoint.load(tmp_path)
   assert_same(before['img'], after['img'])

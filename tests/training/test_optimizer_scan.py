@@ -9,6 +9,7 @@ import pytest
 from vit_jax.configs import common
 from vit_jax.models import blocks
 from vit_jax.training import optimizers
+from vit_jax.training import per_block
 
 STEPS = 5
 
@@ -98,8 +99,8 @@ def test_program_does_not_grow_with_depth(optimizer):
   assert program(2) == program(6)
 
 
-def test_by_block_refuses_clipping_by_global_norm():
-  clip = optimizers._by_block(optax.clip_by_global_norm(1.0))
+def test_per_block_refuses_clipping_by_global_norm():
+  clip = per_block.apply(optax.clip_by_global_norm(1.0))
   params = blocks.stack(make_params(3))
   with pytest.raises(ValueError, match='out_axes'):
     clip.update(params, clip.init(params), params)

@@ -117,7 +117,11 @@ def test_find_vocabulary_of_released_model(tmp_path):
     ('model.out_dim', (None, 12), r'images have width 16, those of texts 12'),
     ('model.image.classifier', 'unpooled', 'config.model.image.classifier is'),
     ('model.pp.max_len', 1, 'config.model.pp.max_len is 1, must be at least 2'),
-    ('remat', 'full', "config.remat is 'full', but has no effect"),
+    (
+      'stochastic_depth_rate',
+      0.1,
+      'config.stochastic_depth_rate is 0.1, but has no effect',
+    ),
     ('pp.cutmix', 1.0, 'config.pp mixes images .* mixed images have no texts'),
     ('pp.mixup', 0.2, 'config.pp mixes images'),
     ('temperature_init', 0.0, 'config.temperature_init is 0.0, must be from'),

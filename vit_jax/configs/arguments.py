@@ -32,9 +32,8 @@ def of_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
     is_sigmoid = config.loss == 'sigmoid'
     kwargs['bias_init'] = config.bias_init if is_sigmoid else None
     kwargs['locked'] = config.lock_image_tower
-    if config.remat:
-      text = kwargs['text']
-      text['encoder'] = {**text.get('encoder', {}), 'remat': config.remat}
+    of_depth = {name: blocks[name] for name in ('remat', 'scan_layers')}
+    _add(kwargs['text'].setdefault('encoder', {}), of_depth)
   return kwargs
 
 
@@ -53,5 +52,5 @@ def of_saved_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
     encoder.pop(name, None)
   spec.image_tower(kwargs).pop('head_bias_init')
   if kwargs.pop('locked', None) is not None:
-    kwargs['text'].get('encoder', {}).pop('remat', None)
+    kwargs['text'] = config.model.text.to_dict()
   return kwargs

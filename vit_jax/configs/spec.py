@@ -7,7 +7,7 @@ from typing import Any
 from vit_jax.configs.models import ModelConfig
 
 # Names of the blocks of all families, without their numbers.
-BLOCKS = ('encoderblock', 'MixerBlock')
+BLOCKS = ('encoderblock', 'MixerBlock', 'layers')
 
 # How the tokens of a ViT become features, see `models.pooling`.
 CLASSIFIERS = (

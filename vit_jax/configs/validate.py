@@ -18,7 +18,6 @@ from vit_jax.runtime import errors
 _NOT_OF_LIT = (
   'stochastic_depth_rate',
   'head_bias_init',
-  'scan_layers',
   'evaluators',
   'adapt_channels',
   'adapt_patches',
@@ -181,9 +180,6 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
       f' part of the batch would be compared with fewer images.'
     )
   _refuse_set(config, _NOT_OF_LIT, 'LiT models')
-  if config.lock_image_tower or model.text_model != 'text_transformer':
-    where = 'models with a locked image tower or the text tower of BERT'
-    _refuse_set(config, ('remat',), where)
   if images.mixes(config.pp):
     raise errors.UserError(
       'config.pp mixes images (mixup, cutmix, or mixup by augmentation): mixed images'

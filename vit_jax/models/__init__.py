@@ -19,6 +19,7 @@ attention_choice  measures which attention is the fastest here
 """
 
 from collections.abc import Mapping
+import dataclasses
 import functools
 from typing import Any
 
@@ -54,6 +55,7 @@ __all__ = (
   'init_params',
   'parameter_table',
   'similarities',
+  'unrolled',
 )
 
 
@@ -107,7 +109,7 @@ def init_params(
   one by one.
   """
   inputs = jax.eval_shape(lambda: example_inputs(model, image_shape))
-  plain = _unrolled(model)
+  plain = unrolled(model)
   key = jax.random.key(seed)
   # Lazily: only the initialisers are computed, not the forward pass.
   params = plain.lazy_init(key, **inputs, train=False)['params']
@@ -130,14 +132,25 @@ def _abstract_params(
   return jax.eval_shape(lambda: init_params(model, image_shape))
 
 
-def _unrolled(model: nn.Module) -> nn.Module:
-  """Returns a model with a parameter tree for each block."""
-  if getattr(model, 'scan_layers', False):
-    return model.clone(scan_layers=False)
-  transformer = getattr(model, 'transformer', None) or {}
-  if transformer.get('scan_layers'):
-    return model.clone(transformer={**transformer, 'scan_layers': False})
-  return model
+def unrolled(model: Any) -> nn.Module:
+  """Returns a model with a parameter tree for each block, in both towers."""
+  fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
+  plain = {name: _unrolled(name, x) for name, x in fields.items()}
+  changes = {name: x for name, x in plain.items() if x is not fields[name]}
+  return model.clone(**changes) if changes else model
+
+
+def _unrolled(name: str, value: Any) -> Any:
+  """Returns a field, or a group of them, without `scan_layers`."""
+  if name == 'scan_layers':
+    return False
+  if not hasattr(value, 'items'):
+    return value
+  old = dict(value.items())
+  new = {name: _unrolled(name, x) for name, x in old.items()}
+  if all(new[name] is old[name] for name in old):
+    return value
+  return ml_collections.FrozenConfigDict(new)
 
 
 def parameter_table(params: Mapping[str, Any]) -> str:

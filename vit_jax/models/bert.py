@@ -12,6 +12,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from vit_jax.models import blocks
+
 Tokens = Float[Array, 'B L D']
 Mask = Bool[Array, 'B 1 L L']
 
@@ -127,7 +129,10 @@ class EncoderLayer(nn.Module):
   dropout_rate: float
 
   @nn.compact
-  def __call__(self, x: Tokens, mask: Mask, *, deterministic: bool) -> Tokens:
+  def __call__(
+    self, x: Tokens, no_rate: None, mask: Mask, *, deterministic: bool
+  ) -> Tokens:
+    del no_rate  # Only ViTs and Mixers have stochastic depth.
     rate = self.dropout_rate
     attention = AttentionBlock(rate, self.num_heads, name='attention_block')
     x = attention(x, mask, deterministic=deterministic)
@@ -140,33 +145,38 @@ class LayerSequence(nn.Module):
 
   num_layers: int
   make_layer: Callable[..., EncoderLayer]
+  remat: str = ''
+  scan_layers: bool = False
 
   @nn.compact
   def __call__(self, x: Tokens, mask: Mask, *, deterministic: bool) -> Tokens:
-    for i in range(self.num_layers):
-      layer = self.make_layer(name=f'layers_{i}')
-      x = layer(x, mask, deterministic=deterministic)
-    return x
+    return blocks.apply_blocks(
+      self.make_layer,
+      'layers',
+      x,
+      mask,
+      depth=self.num_layers,
+      deterministic=deterministic,
+      remat=self.remat,
+      scan=self.scan_layers,
+    )
 
 
 class EncoderBlock(nn.Module):
   """A name between the encoder and its layers."""
 
-  num_layers: int
-  make_layer: Callable[..., EncoderLayer]
+  make_layers: Callable[..., LayerSequence]
 
   @nn.compact
   def __call__(self, *args: Any, **kwargs: Any) -> Tokens:
-    layers = LayerSequence(
-      self.num_layers, self.make_layer, name='layer_sequence'
-    )
-    return layers(*args, **kwargs)
+    return self.make_layers(name='layer_sequence')(*args, **kwargs)
 
 
 class BertEncoder(nn.Module):
   """Token ids to one vector a token. Id 0 is padding, which is not attended to.
 
   `max_length` is the number of positions. All tokens are in the first segment.
+  `remat` and `scan_layers` are arguments of `blocks.apply_blocks`.
   """
 
   hidden_size: int
@@ -176,6 +186,8 @@ class BertEncoder(nn.Module):
   vocab_size: int = 30_522
   max_length: int = 512
   dropout_rate: float = 0.1
+  remat: str = ''
+  scan_layers: bool = False
 
   @nn.compact
   def __call__(
@@ -195,7 +207,12 @@ class BertEncoder(nn.Module):
       self.intermediate_dim,
       self.dropout_rate,
     )
-    encoder = EncoderBlock(
-      self.num_hidden_layers, make_layer, name='encoder_block'
+    make_layers = functools.partial(
+      LayerSequence,
+      self.num_hidden_layers,
+      make_layer,
+      self.remat,
+      self.scan_layers,
     )
+    encoder = EncoderBlock(make_layers, name='encoder_block')
     return encoder(x, mask, deterministic=not train)

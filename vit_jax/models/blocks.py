@@ -39,23 +39,24 @@ def apply_blocks(
   make_block: Callable[..., nn.Module],
   name: str,
   x: Tokens,
-  *,
+  *inputs: Array,
   depth: int,
-  stochastic_depth_rate: float,
   deterministic: bool,
+  stochastic_depth_rate: float = 0.0,
   remat: str = '',
   scan: bool = False,
 ) -> Tokens:
   """Applies `depth` blocks one after the other.
 
   Args:
-    make_block: takes a `name`; returns a module that is called with tokens and the
-      rate of stochastic depth.
+    make_block: takes a `name`; returns a module that is called with tokens, the
+      rate of stochastic depth and `inputs`.
     name: name of the blocks; unrolled ones get a number.
     x: input of the first block.
+    *inputs: further inputs, the same for each block.
     depth: number of blocks.
-    stochastic_depth_rate: rate of the last block; it grows linearly from 0.
     deterministic: whether nothing is dropped.
+    stochastic_depth_rate: rate of the last block; it grows linearly from 0.
     remat: '' or a name in `REMAT_POLICIES`.
     scan: whether the parameters are stacked.
   """
@@ -63,7 +64,8 @@ def apply_blocks(
   def apply_block(
     block: nn.Module, x: Tokens, rate: Any
   ) -> tuple[Tokens, None]:
-    x = block(sharding.split_batch(x), rate, deterministic=deterministic)
+    x = sharding.split_batch(x)
+    x = block(x, rate, *inputs, deterministic=deterministic)
     return sharding.split_batch(x), None
 
   if remat:
@@ -159,15 +161,18 @@ def official_names(name: str, x: Any) -> list[str]:
   return [name]
 
 
-def depth_axes(tree: Any) -> Any:
-  """Returns the depth axis of each array: 0, or None if it is not stacked.
+def stack_of(path: tuple[Any, ...]) -> str:
+  """Returns the path of the stack that holds an array; '' if it is not stacked.
 
-  Args:
-    tree: parameters, or an optimizer state with the names of parameters.
+  `path` is that of an array of parameters in `jax.tree_util`. An optimizer state
+  may have it too, after paths of its own.
   """
+  parts = jax.tree_util.keystr(path, simple=True, separator='/').split('/')
+  ends = [i for i, part in enumerate(parts, 1) if part in spec.BLOCKS]
+  return '/'.join(parts[: ends[0]]) if ends else ''
 
-  def axis(path: tuple[Any, ...], _: Any) -> int | None:
-    name = jax.tree_util.keystr(path, simple=True, separator='/')
-    return 0 if set(spec.BLOCKS) & set(name.split('/')) else None
 
-  return jax.tree_util.tree_map_with_path(axis, tree)
+def depths(params: Any) -> dict[str, int]:
+  """Returns the depth of each stack by its path; each tower has a stack."""
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  return {stack: x.shape[0] for path, x in leaves if (stack := stack_of(path))}

@@ -25,16 +25,19 @@ class BertModel(nn.Module):
   Attributes:
     config: a key of `bert.SIZES`, or a mapping of arguments for `BertEncoder`.
     num_classes: width of a linear head; None leaves it out.
+    encoder: further arguments of `BertEncoder`.
   """
 
   config: str | model_configs.ModelConfig
   num_classes: int | None = None
+  encoder: model_configs.ModelConfig = flax.core.FrozenDict()
 
   @nn.compact
   def __call__(
     self, tokens: Int[ArrayLike, 'B L'], *, train: bool = False
   ) -> Embeddings:
-    encoder = bert.BertEncoder(**_bert_sizes(self.config), name='BertEncoder_0')
+    arguments = {**_bert_sizes(self.config), **self.encoder}
+    encoder = bert.BertEncoder(**arguments, name='BertEncoder_0')
     x = encoder(tokens, train=train)[:, 0]
     if self.num_classes:
       x = nn.Dense(self.num_classes, name='head')(x)

@@ -97,13 +97,13 @@ def search(
 ) -> str:
   """Returns the settings that fit, one line each; compiles to find them.
 
-  Contrastive training can change neither `accum_steps` nor `remat`.
+  Contrastive training cannot change `accum_steps`.
   """
   largest = found.largest_batch(setting.accum_steps, setting.remat)
-  if contrastive:
-    return _found('Largest batch', largest, found)
-  fewest = found.fewest_parts(setting.batch, setting.remat)
-  answers = {'Largest batch': largest, 'Fewest accum_steps': fewest}
+  answers = {'Largest batch': largest}
+  if not contrastive:
+    fewest = found.fewest_parts(setting.batch, setting.remat)
+    answers['Fewest accum_steps'] = fewest
   if not found.fits(setting):
     stronger = out_of_memory.REMAT[
       out_of_memory.REMAT.index(setting.remat) + 1 :
@@ -111,8 +111,13 @@ def search(
     settings = (dataclasses.replace(setting, remat=name) for name in stronger)
     answers['Least remat'] = next(filter(found.fits, settings), None)
   if not any(answers.values()):
-    fewest = found.fewest_parts(setting.batch, out_of_memory.REMAT[-1])
-    answers = {'Fewest accum_steps': fewest}
+    full = out_of_memory.REMAT[-1]
+    if contrastive:
+      answers = {
+        'Largest batch': found.largest_batch(setting.accum_steps, full)
+      }
+    else:
+      answers = {'Fewest accum_steps': found.fewest_parts(setting.batch, full)}
   if not any(answers.values()):
     return (
       'Nothing fits, not even one image per device. Try a larger mesh.fsdp (see'

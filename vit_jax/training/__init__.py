@@ -6,6 +6,7 @@ contrastive    steps and evaluation of LiT
 stages         stages of a run, each with its own optimizer
 update         one step, a pure function
 optimizers     learning-rate schedules and optimizers
+per_block      optimizers that see one block at a time
 freeze         frozen parameters, without gradient
 state          `TrainState` and its checkpoints
 start          checks, logs and files before the first step

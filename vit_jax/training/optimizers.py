@@ -1,12 +1,11 @@
 """Learning-rate schedules and optimizers, from optax."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import functools
 import re
 from typing import Any
 
 import flax.traverse_util
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -15,6 +14,7 @@ from vit_jax.configs import common
 from vit_jax.configs import spec
 from vit_jax.models import blocks
 from vit_jax.runtime import errors
+from vit_jax.training import per_block
 
 # Blocks of ViTs, hybrids and Mixers, which have one sequence of blocks.
 _BLOCK = re.compile(rf'(?:Transformer/)?(?:{"|".join(spec.BLOCKS)})_(\d+)/')
@@ -121,29 +121,6 @@ def _scale_by_layer(scales: Any) -> optax.GradientTransformation:
   )
 
 
-def _by_block(tx: optax.GradientTransformation) -> optax.GradientTransformation:
-  """Applies a transformation to one block at a time where blocks are stacked.
-
-  `scan_layers` then keeps the norms, rows and columns of each parameter, and the
-  tree of the state. The transformation must treat each parameter alone.
-  """
-
-  def over_depth(function: Callable[..., Any], trees: Any, like: Any) -> Any:
-    axes = blocks.depth_axes(trees)
-    if not jax.tree.leaves(axes):
-      return function(*trees)
-    return jax.vmap(function, axes, blocks.depth_axes(like))(*trees)
-
-  def init(params: Any) -> Any:
-    return over_depth(tx.init, (params,), jax.eval_shape(tx.init, params))
-
-  def update(updates: Any, state: Any, params: Any = None) -> Any:
-    trees = (updates, state, params)
-    return over_depth(tx.update, trees, (updates, state))
-
-  return optax.GradientTransformation(init, update)
-
-
 def create_optimizer(
   learning_rate: optax.Schedule,
   *,
@@ -175,7 +152,7 @@ def create_optimizer(
   directions = _directions(optimizer, momentum, beta2, optim_dtype, decay)
   tx = optax.chain(
     *clip,
-    *(_by_block(direction) for direction in directions),
+    *(per_block.apply(direction) for direction in directions),
     *by_layer,
     optax.scale_by_learning_rate(learning_rate),
   )

@@ -53,13 +53,13 @@ def smaller(
   parts, found = axes['data'] * axes['fsdp'], []
   if config.dtype == 'float32' and platform != 'cpu':
     found.append('dtype=bfloat16')
-  if not spec.has_texts(config.model):  # LiT models support neither.
+  if not spec.has_texts(config.model):  # Texts are compared with all images.
     images = config.batch // parts
     steps = range(config.accum_steps + 1, images + 1)
     if more := [n for n in steps if images % n == 0]:
       found.append(f'accum_steps={more[0]}')
-    if config.remat != REMAT[-1]:
-      found.append(f'remat={REMAT[-1]}')
+  if config.remat != REMAT[-1]:
+    found.append(f'remat={REMAT[-1]}')
   fsdp = range(axes['fsdp'] + 1, parts + 1)
   if more := [n for n in fsdp if parts % n == 0]:
     data = parts // more[0]

@@ -99,7 +99,7 @@ def lit_params(
   """Returns the first parameters of a LiT model.
 
   Args:
-    module: the model.
+    module: the model; if it scans its blocks, they are stacked.
     weights: weights of a ViT, which becomes the image tower without its head, or
       of both towers. Missing parameters start at random.
     shapes: shapes of the parameters.
@@ -109,7 +109,9 @@ def lit_params(
   Raises:
     errors.UserError: if the weights do not fit the model.
   """
-  params, head = _random_params(module, seed), None
+  plain = models.unrolled(module)
+  shapes = jax.eval_shape(blocks.unstack, shapes)
+  params, head = _random_params(plain, seed), None
   if 'img' in weights.params:
     params |= weights.params
     head = params['img'].get('head')
@@ -125,7 +127,8 @@ def lit_params(
     weights_lib.check_fit(
       weights_lib.flatten(params), weights_lib.flatten(shapes), 'the model'
     )
-  return jax.tree.map(lambda x, s: np.asarray(x, s.dtype), params, shapes)
+  params = jax.tree.map(lambda x, s: np.asarray(x, s.dtype), params, shapes)
+  return params if plain is module else blocks.stack(params)
 
 
 def _random_params(module: Any, seed: int) -> dict[str, Any]:
