@@ -194,6 +194,9 @@ def _validate_lit(config: ml_collections.ConfigDict) -> None:
       f' width {width}, those of texts {text_dim}. They must be equal.'
     )
   rules.number(2, low=2).check(model.pp.max_len, 'config.model.pp.max_len')
+  rules.number(None, low=1e-3, kind=float).check(
+    model.get('temperature_max'), 'config.model.temperature_max'
+  )
 
 
 def _refuse_set(

@@ -112,6 +112,7 @@ class LitModel(nn.Module):
       `size` of images in pixels.
     out_dim: widths of the heads of both towers; None for no head.
     temperature_init: initial value of `t`, the logarithm of the temperature.
+    temperature_max: its largest value in training; None for no limit.
     bias_init: initial value of the bias of the sigmoid loss (arXiv:2303.15343);
       None for no bias, as the released models have it.
     model_name: for the reader only.
@@ -127,6 +128,7 @@ class LitModel(nn.Module):
   bias_init: float | None = None
   model_name: str | None = None
   locked: bool = True
+  temperature_max: float | None = None
 
   def __getattr__(self, name: str) -> Any:
     """Names what replaces a method of the official class."""

@@ -5,6 +5,8 @@ no optimizer state and no dropout. Its head, if it has one, is trained.
 """
 
 from collections.abc import Callable
+import functools
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -53,11 +55,28 @@ def make_loss_fn(
 
 
 def train_step(
-  state: state_lib.TrainState, batch: update.Batch, key: Array, **how: Any
+  state: state_lib.TrainState,
+  batch: update.Batch,
+  key: Array,
+  *,
+  temperature_max: float | None = None,
+  **how: Any,
 ) -> tuple[state_lib.TrainState, dict[str, Array]]:
-  """`update.train_step` with the temperature among the metrics."""
+  """`update.train_step` with the temperature among the metrics.
+
+  `temperature_max` is that of the model.
+  """
+  if temperature_max is not None:
+    how['limit'] = functools.partial(_limit, log_max=math.log(temperature_max))
   state, metrics = update.train_step(state, batch, key, **how)
   return state, {**metrics, 'temperature': jnp.exp(state.params['t'][0])}
+
+
+def _limit(params: dict[str, Any], log_max: float) -> dict[str, Any]:
+  """Returns parameters whose temperature, unless it is frozen, is not above."""
+  if 't' not in params:
+    return params
+  return {**params, 't': jnp.minimum(params['t'], log_max)}
 
 
 def embed_step(

@@ -120,7 +120,10 @@ def _contrastive(run: resolve.Run, data: batching.Data | None) -> Task:
     model,
     loss_fn,
     data.image_shape,
-    train_step=contrastive.train_step,
+    train_step=functools.partial(
+      contrastive.train_step,
+      temperature_max=config.model.get('temperature_max'),
+    ),
     locked=contrastive.LOCKED if config.lock_image_tower else (),
   )
   shapes = stages[0].like.params

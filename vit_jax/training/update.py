@@ -81,12 +81,14 @@ def train_step(
   accum_steps: int = 1,
   freeze: Sequence[str] = (),
   ema_decay: float = 0.0,
+  limit: Callable[[Any], Any] = lambda params: params,
 ) -> tuple[state_lib.TrainState, dict[str, Array]]:
   """One update; returns the new state and metrics of this step.
 
   `key` is that of the run, `tx` the result of `optimizers.create_optimizer`, and
   `freeze` has patterns of `freeze.split`; the optimizer state has no frozen
-  parameters. The gradient is computed in `accum_steps` parts.
+  parameters. The gradient is computed in `accum_steps` parts. `limit` maps the
+  parameters that were trained to allowed ones.
   """
   # The key depends on the step alone, so a resumed run repeats exactly.
   step_key = jax.random.fold_in(key, state.step)
@@ -108,7 +110,8 @@ def train_step(
     params,
     grad_fn=lambda params, _: loss_and_grads(params)[1],  # For SAM.
   )
-  params = freeze_lib.join(optax.apply_updates(params, updates), frozen)
+  params = limit(optax.apply_updates(params, updates))
+  params = freeze_lib.join(params, frozen)
   metrics = {'train_loss': loss, 'grad_norm': optax.tree.norm(grads)}
   ema = _moving_average(state.ema, params, ema_decay, state.step)
   return state_lib.TrainState(state.step + 1, params, opt_state, ema), metrics

@@ -131,6 +131,7 @@ def _read(config: Mapping[str, Any], head: bool) -> dict[str, Any]:
     },
     'out_dim': (None, width),
     'bias_init': config['init_logit_bias'],
+    'temperature_max': families.CLIP_TEMPERATURE_MAX,
   }
 
 

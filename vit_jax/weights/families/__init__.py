@@ -19,6 +19,9 @@ from vit_jax.weights.families import state_dicts
 from vit_jax.weights.families import vit
 from vit_jax.weights.families.clip import MEAN as CLIP_MEAN
 from vit_jax.weights.families.clip import STD as CLIP_STD
+from vit_jax.weights.families.clip import (
+  TEMPERATURE_MAX as CLIP_TEMPERATURE_MAX,
+)
 from vit_jax.weights.families.compare import lost
 from vit_jax.weights.families.record import Arrays
 from vit_jax.weights.families.record import Family
@@ -69,6 +72,7 @@ def find(kind: str, arrays: Arrays) -> Family | None:
 __all__ = (
   'CLIP_MEAN',
   'CLIP_STD',
+  'CLIP_TEMPERATURE_MAX',
   'FAMILIES',
   'REFUSED',
   'Family',

@@ -14,6 +14,7 @@ _VOCAB_SIZE = 49_408
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
+TEMPERATURE_MAX = 100.0  # Sec. 2.5; training stays at or below it.
 
 
 def image_tower(config: Json, **fields: Any) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def two_towers(
     'pp': {'tokenizer_name': tokenizer, 'max_len': max_len},
     'out_dim': (None, width),
     'temperature_init': float(np.log(1 / 0.07)),
+    'temperature_max': TEMPERATURE_MAX,
   }
 
 

@@ -12,8 +12,8 @@ from vit_jax.models import vit
 _IGNORED = (
   *('model_name', 'dtype', 'parent', 'name', 'encoder', 'num_classes', 'pp'),
   *('head_bias_init', 'dropout_rate', 'attention_dropout_rate', 'remat'),
-  *('stochastic_depth_rate', 'scan_layers', 'attention', 'temperature_init'),
-  'locked',
+  *('stochastic_depth_rate', 'scan_layers', 'attention', 'locked'),
+  *('temperature_init', 'temperature_max'),
 )
 
 
