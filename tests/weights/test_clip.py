@@ -9,9 +9,11 @@ import pytest
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.runtime import errors
+from vit_jax.weights import adaptation
 from vit_jax.weights import array_files
 from vit_jax.weights import formats
 from vit_jax.weights import huggingface
+from vit_jax.weights import record as weights_lib
 from vit_jax.weights.families import clip
 
 IMAGES = {
@@ -53,6 +55,22 @@ def test_the_image_tower_of_a_pair_is_that_of_the_file():
   z /= np.linalg.norm(z, axis=1, keepdims=True)
   np.testing.assert_allclose(z, io['image_embeds'], atol=1e-5)
   assert tower.image_tower() is tower
+
+
+@pytest.mark.parametrize('name', ['clip', 'siglip'])
+def test_the_image_tower_of_a_pair_is_resized(name):
+  old = checkpoint.read(GOLDEN / name)
+  new = adaptation.at_size(old, (24, 16))
+  assert (new.preprocessing.size, new.model['pp']['size']) == ((24, 16), 24)
+  positions = 'img/Transformer/posembed_input/pos_embedding'
+  before, after = (weights_lib.flatten(w.params) for w in (old, new))
+  assert [k for k in after if after[k] is not before[k]] == [positions]
+  tower = adaptation.at_size(old.image_tower(), (24, 16))
+  images = np.random.default_rng(0).normal(size=(2, 24, 16, 3))
+  z = tower.module().apply({'params': tower.params}, images, train=False)
+  zimg, _, _ = new.module().apply({'params': new.params}, images=images)
+  z /= np.linalg.norm(z, axis=1, keepdims=True)
+  np.testing.assert_allclose(zimg, z, atol=1e-5)
 
 
 @pytest.mark.parametrize('name', [*PAIRS, *IMAGES])

@@ -82,13 +82,15 @@ def adapt(
 def at_size(
   weights: weights_lib.Weights, size: tuple[int, int]
 ) -> weights_lib.Weights:
-  """Returns the weights of a ViT for images of another (height, width).
+  """Returns the weights of a ViT or a pair for images of another (height, width).
 
   Raises:
     errors.UserError: if they cannot be resized, such as those of a Mixer.
   """
-  if weights.model is None or spec.has_texts(weights.model):
+  if weights.model is None:
     return weights  # Callers refuse these.
+  if spec.has_texts(weights.model):
+    return _pair_at_size(weights, size)
   what, flat = weights.spec, weights_lib.flatten(weights.params)
   length, grid = what.num_positions(size), what.grid(size)
   with weights_lib.naming(weights.source):
@@ -106,6 +108,20 @@ def at_size(
     )
     weights_lib.check(resized)
   return resized
+
+
+def _pair_at_size(
+  weights: weights_lib.Weights, size: tuple[int, int]
+) -> weights_lib.Weights:
+  """Returns two towers for images of another size; texts do not change."""
+  tower, model = at_size(weights.image_tower(), size), weights.known_model()
+  image = {**weights.params['img'], **tower.params}  # With its head.
+  return dataclasses.replace(
+    weights,
+    params={**weights.params, 'img': image},
+    model={**model, 'pp': {**model['pp'], 'size': size[0]}},
+    preprocessing=tower.preprocessing,
+  )
 
 
 def _knows_grid(weights: weights_lib.Weights) -> bool:
