@@ -1,5 +1,6 @@
 """Random ViTs of timm, both ways. Runs only where PyTorch and timm are installed."""
 
+import json
 import random
 import re
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
+from vit_jax.runtime import errors
 from vit_jax.weights import adaptation
 from vit_jax.weights import formats
 from vit_jax.weights import infer
@@ -18,8 +20,8 @@ torch = pytest.importorskip('torch')
 timm = pytest.importorskip('timm')
 
 
-def drawn(rng):
-  """Returns an architecture and arguments."""
+def plain(rng):
+  """Returns an architecture and arguments of all parts."""
   heads, patch = rng.randint(1, 4), rng.choice([4, 8, [4, 8]])
   class_token = rng.random() < 0.6
   pool = rng.choice(['avg', 'map', 'token' if class_token else 'avg'])
@@ -55,11 +57,116 @@ def drawn(rng):
   return architecture, arguments
 
 
-@pytest.mark.parametrize('seed', range(20))
-def test_random_vits_equal_timm(tmp_path, seed):
-  architecture, arguments = drawn(random.Random(seed))
-  if arguments.pop('class_token') is False:
+def common(rng, widths):
+  """Returns arguments that all architectures take, and whether classes."""
+  heads = rng.randint(1, 4)
+  return {
+    'img_size': rng.choice([16, 24, [16, 32], [24, 16]]),
+    'patch_size': rng.choice([4, 8, [4, 8]]),
+    'in_chans': rng.choice([1, 3]),
+    'embed_dim': heads * rng.choice(widths),
+    'depth': rng.randint(1, 3),
+    'num_heads': heads,
+    'mlp_ratio': rng.choice([2, 3.5, 4]),
+    'dynamic_img_size': rng.random() < 0.3,
+    'num_classes': rng.choice([0, 5]),
+  }
+
+
+def some(rng, arguments):
+  """Returns random ones of the arguments; the architecture says the others."""
+  return {k: v for k, v in arguments.items() if rng.random() < 0.4}
+
+
+def dinov2(rng):
+  """Returns the architecture of a DINOv2 and arguments."""
+  architecture = rng.choice(
+    [
+      *('vit_small_patch14_dinov2', 'vit_small_patch14_reg4_dinov2'),
+      *('vit_giant_patch14_dinov2', 'vit_giant_patch14_reg4_dinov2'),
+    ]
+  )
+  options = {
+    'reg_tokens': rng.choice([0, 1, 3]),
+    'no_embed_class': rng.random() < 0.5,
+    'qkv_bias': rng.random() < 0.5,
+    'init_values': rng.choice([1e-5, 0.1]),
+    'global_pool': rng.choice(['avg', 'token']),
+  }
+  return architecture, common(rng, [4, 8, 12]) | some(rng, options)
+
+
+def dinov3(rng):
+  """Returns the architecture of a DINOv3, an `Eva`, and arguments."""
+  architecture = rng.choice(
+    [
+      *('vit_small_patch16_dinov3', 'vit_large_patch16_dinov3_qkvb'),
+      *('vit_small_plus_patch16_dinov3', 'vit_7b_patch16_dinov3'),
+      'vit_huge_plus_patch16_dinov3_qkvb',
+    ]
+  )
+  class_token = rng.random() < 0.8
+  options = {
+    'num_reg_tokens': rng.choice([0, 1, 3]),
+    'class_token': class_token,
+    'qkv_bias': rng.random() < 0.5,
+    'qkv_fused': rng.random() < 0.5,
+    'init_values': rng.choice([None, 0.1]),
+    'global_pool': 'token' if class_token else 'avg',
+    'use_fc_norm': rng.random() < 0.5,
+    'swiglu_mlp': rng.random() < 0.5,
+    'swiglu_align_to': rng.choice([0, 8]),
+    'rope_temperature': rng.choice([30, 1000.0]),
+    'use_pre_transformer_norm': rng.random() < 0.5,
+  }
+  arguments = common(rng, [4, 8, 12]) | some(rng, options)
+  if not class_token:
     arguments['class_token'] = False
+  return architecture, arguments
+
+
+def clip(rng):
+  """Returns the architecture of an image tower of CLIP and arguments."""
+  architecture = rng.choice(
+    [
+      *('vit_base_patch16_clip_224', 'vit_large_patch14_clip_quickgelu_224'),
+      *('vit_base_patch32_clip_quickgelu_224', 'vit_huge_patch14_clip_224'),
+    ]
+  )
+  return architecture, common(rng, [4, 8, 10])
+
+
+def outputs(model, images):
+  with torch.no_grad():
+    return model(live.as_torch(images)).numpy()
+
+
+def assert_transformers_agrees(weights, folder, images, want):
+  """Checks outputs of a model in transformers, if it has that model."""
+  transformers = pytest.importorskip('transformers')
+  try:
+    formats.convert(weights, str(folder), 'huggingface')
+  except errors.UserError as e:
+    print('refused:', e)
+    return
+  name = json.loads((folder / 'config.json').read_text())['architectures'][0]
+  model = getattr(transformers, name).from_pretrained(folder).eval()
+  with torch.no_grad():
+    y = model(live.as_torch(images))
+  pooled = y.get('logits', y.get('pooler_output'))
+  if weights.spec.pooling == 'token_gap':  # It is warned of.
+    pooled = y.last_hidden_state[:, weights.spec.num_prefix_tokens :].mean(1)
+  got = (y.last_hidden_state[:, 0] if pooled is None else pooled).numpy()
+  print('difference to', name, np.abs(got - want).max())
+  np.testing.assert_allclose(got, want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize('seed', range(20))
+@pytest.mark.parametrize('draw', [plain, dinov2, dinov3, clip])
+def test_random_vits_equal_timm(tmp_path, draw, seed):
+  architecture, arguments = draw(random.Random(seed))
+  if arguments.get('class_token'):
+    del arguments['class_token']
   model = live.perturbed(timm.create_model(architecture, **arguments), seed)
   saved = {k: v for k, v in arguments.items() if k != 'num_classes'}
   timm.models.save_for_hf(
@@ -68,30 +175,29 @@ def test_random_vits_equal_timm(tmp_path, seed):
   weights = checkpoint.read(tmp_path / 'x')
   size = weights.image_shape[:2]
   images = live.random_images(seed, size, arguments['in_chans'])
-  with torch.no_grad():
-    want = model(live.as_torch(images)).numpy()
-  got = live.output(weights, images)
-  print('difference', seed, np.abs(got - want).max(), np.abs(want).max())
+  want, got = outputs(model, images), live.output(weights, images)
+  print('difference', draw.__name__, seed, np.abs(got - want).max())
   np.testing.assert_allclose(got, want, atol=1e-5, rtol=1e-5)
 
-  if arguments['dynamic_img_size'] and 'posemb_resize' in weights.model:
+  what = weights.spec
+  is_learned = what.position_embeddings and what.posemb_resize != 'zoom'
+  if arguments['dynamic_img_size'] and (is_learned or draw == dinov3):
     larger = tuple(n + 8 for n in size)
     larger_images = live.random_images(seed, larger, arguments['in_chans'])
-    with torch.no_grad():
-      theirs = model(live.as_torch(larger_images)).numpy()
     ours = live.output(adaptation.at_size(weights, larger), larger_images)
+    theirs = outputs(model, larger_images)
     np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=1e-5)
 
   formats.convert(weights, str(tmp_path / 'y'), 'timm')
-  live.assert_same_arrays(tmp_path / 'x', tmp_path / 'y')
+  if arguments.get('qkv_fused', True):  # Written fused.
+    live.assert_same_arrays(tmp_path / 'x', tmp_path / 'y')
   again = timm.create_model(f'local-dir:{tmp_path}/y', pretrained=True).eval()
-  with torch.no_grad():
-    back = again(live.as_torch(images)).numpy()
-  np.testing.assert_array_equal(back, want)
+  np.testing.assert_array_equal(outputs(again, images), want)
   assert checkpoint.read(tmp_path / 'y').model == {
     **weights.model,
     'model_name': 'x',
   }
+  assert_transformers_agrees(weights, tmp_path / 'z', images, want)
 
 
 def test_implied_arguments_are_those_of_timm():

@@ -79,6 +79,7 @@ def test_dinov3_is_known_without_a_config(tmp_path):
     ('timm_dinov3', {'rope_type': 'mixed'}, "it has rope_type='mixed'"),
     ('timm_dinov3', {'use_rot_pos_emb': False}, 'it has use_rot_pos_emb=False'),
     ('timm_dinov3', {'use_post_norm': True}, 'has use_post_norm=True of timm'),
+    ('timm_dinov3', {'global_pool': 'map'}, "it has global_pool='map'"),
     ('timm_map', {'pool_include_prefix': True}, 'has pool_include_prefix=True'),
     ('timm_map', {'attn_layer': 'diff'}, "has attn_layer='diff' of timm"),
     ('timm_map', {'global_pool': 'avg'}, "pools by 'avg'"),
@@ -118,6 +119,10 @@ def test_rotations_that_arrays_do_not_tell_are_refused(tmp_path):
     (
       {'rotary_base': 100.0, 'transformer': BIASES},
       'activation but the exact GELU beside rotations',
+    ),
+    (
+      {'rotary_base': 100.0, 'classifier': 'map', 'transformer': BIASES},
+      'attention pooling beside rotations',
     ),
     ({'projection': 3}, 'projection before its head'),
   ],

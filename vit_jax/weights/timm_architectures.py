@@ -83,6 +83,8 @@ _ROTATIONS: dict[str, tuple[Any, ...]] = {
   'rope_rotate_half': (False, True),
   'rope_grid_offset': (0.0, 0),
   'rope_grid_indexing': ('ij',),
+  # An Eva's attention pooling sees all tokens; ours the patches alone.
+  'global_pool': ('avg', 'avg', 'token'),
 }
 
 

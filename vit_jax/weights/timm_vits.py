@@ -100,6 +100,7 @@ def _missing(module: Any, what: spec.ModelSpec) -> dict[str, bool]:
     == bool(encoder.get('first_norm')),
     'gated MLP in its attention pooling': pools_by_attention
     and activation == 'swiglu',
+    'attention pooling beside rotations': rotates and pools_by_attention,
     'activation but the exact GELU beside rotations': rotates
     and (activation == 'quick_gelu' or not encoder.get('exact_gelu')),
     'causal attention': bool(block.get('causal')),

@@ -4,6 +4,8 @@ import contextlib
 import textwrap
 from typing import Any
 
+from absl import logging
+
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import extras
@@ -30,7 +32,7 @@ def export(
   if weights.spec.family == 'vit':
     weights = token_positions.positioned(weights)
   head, preprocessor = bool(weights.class_names), _preprocessor(weights)
-  key = _family_of(weights.known_model(), head)
+  key = _family_of(weights, head)
   family = families.FAMILIES[key]
   arrays = families.state_dicts.arrays_of(family, weights)
   config = _family_config(family, key, weights)
@@ -60,31 +62,69 @@ def _family_config(
   return config
 
 
-def _family_of(model: weights_lib.Params, head: bool) -> str:
-  """Returns the first family that can say all of a config but the resizing."""
-  lost = {}
+def _family_of(weights: weights_lib.Weights, head: bool) -> str:
+  """Returns the first family that has the parameters of a model.
+
+  Position embeddings may be resized otherwise and, without a head, tokens pooled
+  otherwise, which is warned of.
+  """
+  model = weights.known_model()
+  lost, reasons, pooling = {}, {}, {}
   for key, family in families.FAMILIES.items():
     if family.architectures[head] is None:
       continue
     with contextlib.suppress(KeyError, TypeError, weights_lib.WeightsError):
       again = family.read(family.write(model), head)
-      lost[key] = families.lost(model, again)
+      changed = families.lost(model, again)
+      pooling[key], harmless = spec.of(again).pooling, _harmless(weights, again)
+      reasons[key] = [x for x in changed if not x.startswith(harmless)]
+      lost[key] = changed
   if not lost:  # Of another kind altogether.
     raise errors.UserError(
       f'transformers has no {_OTHERS[spec.family(model)]}. Try to=timm or'
       f' to=npz.'
     )
-  reasons = {
-    key: [x for x in settings if not x.startswith('posemb_resize=')]
-    for key, settings in lost.items()
-  }
   best = min(lost, key=lambda key: (len(reasons[key]), len(lost[key])))
-  if reasons[best]:
-    settings = textwrap.shorten(', '.join(reasons[best]), 200)
+  missing = reasons[best] or _not_square(families.FAMILIES[best], weights)
+  if missing:
+    settings = textwrap.shorten(', '.join(missing), 200)
     raise errors.UserError(
       f'transformers has no model with {settings}. Try to=timm or to=npz.'
     )
+  if (ours := weights.spec.pooling) != pooling[best]:
+    logging.warning(
+      'These weights pool by %r, but %s of transformers by %r: its pooled outputs'
+      ' differ. All parameters and last_hidden_state are the same.',
+      *(ours, families.FAMILIES[best].architectures[head], pooling[best]),
+    )
   return best
+
+
+def _harmless(
+  weights: weights_lib.Weights, again: weights_lib.Params
+) -> tuple[str, ...]:
+  """Returns how settings start whose loss leaves parameters and logits equal."""
+  ours, theirs = weights.spec, spec.of(again)
+  pools_by_attention = 'map' in f'{ours.pooling} {theirs.pooling}'
+  has_same_tokens = ours.extra_tokens == theirs.extra_tokens
+  if weights.class_names or pools_by_attention or not has_same_tokens:
+    return ('posemb_resize=',)
+  return 'posemb_resize=', 'classifier='
+
+
+def _not_square(
+  family: families.Family, weights: weights_lib.Weights
+) -> list[str]:
+  """Returns the sizes, as 'name=value', that a family takes only as squares."""
+  sizes = {
+    'image_size': weights.input_shape()[:2],
+    'patch_size': weights.spec.patch_size,
+  }
+  return [
+    f'{name}={sizes[name]}'
+    for name in family.square
+    if sizes[name][0] != sizes[name][1]
+  ]
 
 
 def _common_config(

@@ -181,6 +181,7 @@ _PREPROCESSOR = {
   'do_center_crop': True,
 }
 _SHARED: dict[str, Any] = {
+  'square': ('image_size', 'patch_size'),
   'axes': {**towers.AXES, 'logit_scale': 1},
   'preprocessor': _PREPROCESSOR,
 }

@@ -170,6 +170,7 @@ DINOV2 = Family(
   split=_split,
   join=_join,
   ignored=('embeddings.mask_token',),
+  square=('image_size',),
 )
 
 DINOV2_WITH_REGISTERS = Family(
@@ -183,4 +184,5 @@ DINOV2_WITH_REGISTERS = Family(
   split=_split,
   join=lambda arrays: with_unused(_join(arrays), mask_axes=2),
   ignored=('embeddings.mask_token',),
+  square=('image_size',),
 )

@@ -53,6 +53,8 @@ class Family:
     preprocessor: fields of a `preprocessor_config.json` that leaves them out.
     tokenizer: fields of a `tokenizer_config.json`, by our name of the tokeniser;
       for two towers.
+    square: fields of its JSON, of `image_size` and `patch_size`, that its code
+      takes only as one number.
   """
 
   read: Callable[[Json, bool], dict[str, Any]]
@@ -68,6 +70,7 @@ class Family:
   axes: Mapping[str, int] = dataclasses.field(default_factory=dict)
   preprocessor: Json = dataclasses.field(default_factory=dict)
   tokenizer: Json = dataclasses.field(default_factory=dict)
+  square: tuple[str, ...] = ()
 
 
 def pair(size: Any) -> tuple[int, int]:

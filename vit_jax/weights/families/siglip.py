@@ -151,6 +151,7 @@ def _split_classifier(arrays: Arrays) -> dict[str, np.ndarray]:
 
 
 _SHARED: dict[str, Any] = {
+  'square': ('image_size', 'patch_size'),
   'axes': {'position_embedding.weight': 1},
   'ignored': ('.position_ids',),  # Of earlier versions.
 }
