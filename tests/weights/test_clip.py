@@ -109,5 +109,5 @@ def test_unknown_activations_and_lone_text_towers_are_refused():
   with pytest.raises(errors.UserError, match="activation 'relu'; known are"):
     huggingface.from_state_dict(arrays, config, {})
   config = {'model_type': 'clip_text_model'}
-  with pytest.raises(errors.UserError, match='a text tower alone'):
+  with pytest.raises(errors.UserError, match='a text tower; no model'):
     huggingface.from_state_dict({}, config, {})

@@ -110,7 +110,7 @@ def swin(folder):
   safetensors.numpy.save_file(arrays, path)
   config = json.loads((folder / 'config.json').read_text())
   del config['model_args']
-  config['architecture'] = 'swin_tiny'
+  config['architecture'] = 'newer_tiny'
   (folder / 'config.json').write_text(json.dumps(config))
 
 
@@ -132,9 +132,9 @@ WRONG = [  # What is copied, what happens to it, what is read, what is said.
   ('hf_vit', lambda p: (p / 'model.safetensors').unlink(), '',
    'holds no weights: it has no model.safetensors, .* It has io.npz: give'),
   ('timm_vit', swin, '',
-   r'\(swin_tiny\) is of another architecture, .* No such model has layers'),
-  ('timm_vit', swin, 'model.safetensors', r'\(swin_tiny\) is of another arch'),
-  ('timm_vit', convnext, '', r'\(swin_tiny\) is neither a ViT nor .* stem.0.w'),
+   r'\(newer_tiny\) is of another architecture, .* No such model has layers'),
+  ('timm_vit', swin, 'model.safetensors', r'\(newer_tiny\) is of another arch'),
+  ('timm_vit', convnext, '', r'\(newer_tiny\) is neither a ViT nor .* stem.0.w'),
   ('', lambda p: (p / 'x.npz').mkdir(), 'x.npz', 'x.npz holds no weights'),
   ('', lambda p: (p / 'checkpoints').mkdir(), '', 'has saved no whole check'),
   ('', lambda p: None, 'x.pth', r'There is no .* x\.pth\.|no .*file or folder'),

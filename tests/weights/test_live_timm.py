@@ -13,6 +13,7 @@ from vit_jax.runtime import errors
 from vit_jax.weights import adaptation
 from vit_jax.weights import formats
 from vit_jax.weights import infer
+from vit_jax.weights import other_models
 from vit_jax.weights import resized_positions
 from vit_jax.weights import timm_architectures
 
@@ -154,7 +155,9 @@ def assert_transformers_agrees(weights, folder, images, want):
   with torch.no_grad():
     y = model(live.as_torch(images))
   pooled = y.get('logits', y.get('pooler_output'))
-  if weights.spec.pooling == 'token_gap':  # It is warned of.
+  if name == 'ViTModel':  # It draws a pooler.
+    pooled = None
+  elif weights.spec.pooling == 'token_gap':  # It is warned of.
     pooled = y.last_hidden_state[:, weights.spec.num_prefix_tokens :].mean(1)
   got = (y.last_hidden_state[:, 0] if pooled is None else pooled).numpy()
   print('difference to', name, np.abs(got - want).max())
@@ -227,8 +230,15 @@ def test_implied_arguments_are_those_of_timm():
 def test_rotations_are_refused_but_those_of_dinov3():
   for name in _models('eva'):
     known = timm_architectures.arguments({'architecture': name})
-    want = 'dinov3' if 'dinov3' in name else 'another'
-    assert known.get('rope_type') == want, name
+    is_read = other_models.reason(name) is None
+    assert is_read == (known.get('rope_type') == 'dinov3'), name
+
+
+def test_only_models_that_cannot_be_read_are_named():
+  for module in ('vision_transformer', 'deit', 'mlp_mixer'):
+    for name in timm.list_models(module=module):
+      is_other = re.search('aimv2|beit3|_relpos', name)
+      assert bool(other_models.reason(name)) == bool(is_other), name
 
 
 def _models(module):

@@ -102,7 +102,7 @@ def test_wrong_arrays_are_named(tmp_path, name, change, message):
 @pytest.mark.parametrize(
   'name, settings, message',
   [
-    ('hf_vit', {'model_type': 'swin'}, "of type 'swin' of transformers"),
+    ('hf_vit', {'model_type': 'swan'}, "'swan' of tr.*, which is not known"),
     ('hf_vit', {'hidden_act': 'relu'}, "activation 'relu'"),
     ('hf_vit', {'num_attention_heads': 5}, 'which 5 heads do not divide'),
     ('hf_vit', {'image_size': 64}, r'\(1, 17, 32\), the model wants \(1, 65'),

@@ -10,10 +10,8 @@ import pytest
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.models import blocks
-from vit_jax.runtime import errors
 from vit_jax.weights import array_files
 from vit_jax.weights import formats
-from vit_jax.weights import huggingface
 from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
 
@@ -129,15 +127,3 @@ def test_vision_towers_of_big_vision_pool_by_attention(tmp_path):
   formats.convert(weights, str(tmp_path / 'y.npz'), 'npz')
   again = array_files.read_npz(tmp_path / 'y.npz')
   assert_same({f'params/{k}': x for k, x in flat.items()}, again)
-
-
-@pytest.mark.parametrize(
-  ('kind', 'message'),
-  [
-    ('siglip2', 'SigLIP 2 NaFlex, whose images keep their own shape'),
-    ('siglip_text_model', 'a text tower alone'),
-  ],
-)
-def test_other_models_are_refused_by_what_they_are(kind, message):
-  with pytest.raises(errors.UserError, match=message):
-    huggingface.from_state_dict({}, {'model_type': kind}, {})

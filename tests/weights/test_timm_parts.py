@@ -101,7 +101,7 @@ def test_rotations_that_arrays_do_not_tell_are_refused(tmp_path):
   config = golden_json('timm_clip/config.json')
   config['architecture'] = 'vit_pe_core_base_patch16_224.fb'
   (folder / 'config.json').write_text(json.dumps(config))
-  message = r"\(vit_pe_core.* is an Eva of timm, .* rope_type='another'"
+  message = r'\(vit_pe_core.* is an EVA .* no model here has its rotations'
   with pytest.raises(errors.UserError, match=message):
     checkpoint.read(folder)
 

@@ -20,6 +20,7 @@ torch_layout    axes and names of PyTorch modules
 training_run    reads the checkpoints of a run
 artifact        reads and writes WORKDIR/artifact
 array_files     arrays in `.npz` and `.safetensors`
+other_models    what is not read, and why
 infer           names and shapes to the model they belong to
 vocabularies    the file of a tokeniser beside weights
 extras          keeps fields that a format cannot hold

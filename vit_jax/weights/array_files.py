@@ -42,6 +42,9 @@ _NPZ_ERRORS = (
   zlib.error,
 )
 
+# Types of a `.safetensors`; integers are places and counts, which are not read.
+_TYPES = ('F64', 'F32', 'F16', 'BF16', 'I64', 'BOOL')
+
 _SIGNATURES = (  # What a wrong file starts with, and what it is.
   (b'version https://git-lfs', 'a Git LFS pointer: run `git lfs pull`'),
   (b'<', 'an HTML or XML page, perhaps the error page of a download'),
@@ -117,8 +120,18 @@ def read_safetensors(path: pathlib.Path) -> Arrays:
     for name in safetensors_names(file):
       # Opened for each array: mapped pages would stay, and double the memory.
       with _open_safetensors(file) as f:
+        _check_type(file, name, f.get_slice(name).get_dtype())
         arrays[name] = _as_float32(f.get_tensor(name))
   return arrays
+
+
+def _check_type(path: pathlib.Path, name: str, dtype: str) -> None:
+  """Raises `errors.UserError` for the numbers of quantised weights."""
+  if dtype not in _TYPES:
+    raise errors.UserError(
+      f'{path} is quantised: its array {name} has the type {dtype}, and its'
+      f' scale is not known here. Give the weights before quantisation.'
+    )
 
 
 def safetensors_names(path: pathlib.Path) -> list[str]:

@@ -11,6 +11,7 @@ from vit_jax.runtime import files
 from vit_jax.weights import array_files
 from vit_jax.weights import extras
 from vit_jax.weights import families
+from vit_jax.weights import other_models
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import vocabularies
 
@@ -76,18 +77,16 @@ def from_state_dict(
 
 
 def _family(kind: str, arrays: Mapping[str, Any]) -> families.Family:
-  if kind in families.REFUSED:
-    raise weights_lib.WeightsError(
-      f'is a model of type {kind!r} of transformers: {families.REFUSED[kind]}.'
-    )
   family = families.find(kind, arrays)
-  if family is None:
+  if family is not None:
+    return family
+  reason = other_models.reason(kind)
+  if reason is None:
     known = ', '.join(families.kinds())
-    raise weights_lib.WeightsError(
-      f'is a model of type {kind!r} of transformers; those that can be read are'
-      f' {known}.'
-    )
-  return family
+    reason = f'which is not known; those that can be read are {known}'
+  raise weights_lib.WeightsError(
+    f'is a model of type {kind!r} of transformers, {reason}.'
+  )
 
 
 def _describe(

@@ -14,6 +14,7 @@ from vit_jax.runtime import files
 from vit_jax.weights import array_files
 from vit_jax.weights import extras
 from vit_jax.weights import infer
+from vit_jax.weights import other_models
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import timm_architectures
 from vit_jax.weights import timm_names
@@ -77,6 +78,9 @@ def from_state_dict(
   Without a config, heads are those usual for the width, and the arrays tell the
   pooling.
   """
+  architecture = timm_architectures.name_of(config)
+  if reason := other_models.reason(architecture):
+    raise weights_lib.WeightsError(f'is {reason}.')
   if not timm_names.is_names(arrays):
     raise weights_lib.WeightsError(
       f'is neither a ViT nor a Mixer of timm: its {len(arrays)} arrays have'

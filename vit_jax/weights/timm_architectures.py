@@ -43,11 +43,6 @@ _IMPLIED: tuple[tuple[str, dict[str, Any]], ...] = (
   (r'vit_large_patch16_siglip_(gap_)?512', _GELU_TANH),
   (r'vit_(so400m|giantopt)_patch16_siglip_.*', _GELU_TANH),
   (r'deit3_.*', {'init_values': 1e-6}),
-  # Arrays do not tell how these rotate.
-  (
-    r'eva.*|vit_pe_.*|vit_.*_(rope_.*|lingbot|sapiens2)',
-    {'rope_type': 'another'},
-  ),
   (r'vit_\w+_dinov3(_qkvb)?', _DINOV3),
   (r'vit_huge_plus_\w+_dinov3(_qkvb)?', {'num_heads': 20}),
   (r'vit_7b_\w+_dinov3', {'num_heads': 32}),
@@ -95,7 +90,7 @@ def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
   of the `config.json` and its `model_args`.
   """
   known: dict[str, Any] = {}
-  name = _architecture(config)
+  name = name_of(config)
   for pattern, implied in _IMPLIED:
     if re.fullmatch(pattern, name):
       known |= implied
@@ -104,15 +99,15 @@ def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
   return known | (config.get('model_args') or {})
 
 
-def _architecture(config: Mapping[str, Any]) -> str:
-  """Returns its name without the tag of its weights."""
+def name_of(config: Mapping[str, Any]) -> str:
+  """Returns the architecture of a `config.json`, without the tag of its weights."""
   return str(config.get('architecture', '')).partition('.')[0]
 
 
 def posemb_resize(config: Mapping[str, Any], what: spec.ModelSpec) -> str:
   """Returns how position embeddings of a model are resized, if it has any."""
   newer = what.num_prefix_tokens > 1 or what.pooling in ('map', 'token_map')
-  if newer or re.fullmatch(_RESIZED, _architecture(config)):
+  if newer or re.fullmatch(_RESIZED, name_of(config)):
     return _RESIZE if what.position_embeddings else 'zoom'
   return 'zoom'
 

@@ -46,18 +46,6 @@ FAMILIES: dict[str, Family] = {
   'siglip_vision_model': siglip.IMAGE,
 }
 
-_NAFLEX = (
-  'SigLIP 2 NaFlex, whose images keep their own shape; the models of SigLIP 2 for'
-  ' one resolution, such as google/siglip2-base-patch16-256, can be read'
-)
-
-# What models of a known family are that cannot be read, by `model_type`.
-REFUSED: dict[str, str] = {
-  'clip_text_model': 'a text tower alone, which takes no images',
-  'siglip_text_model': 'a text tower alone, which takes no images',
-  **dict.fromkeys(('siglip2', 'siglip2_vision_model'), _NAFLEX),
-}
-
 
 def kinds() -> list[str]:
   """Returns every `model_type` that can be read."""
@@ -74,7 +62,6 @@ __all__ = (
   'CLIP_STD',
   'CLIP_TEMPERATURE_MAX',
   'FAMILIES',
-  'REFUSED',
   'Family',
   'find',
   'kinds',
