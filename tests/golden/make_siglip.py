@@ -123,8 +123,25 @@ def save_big_vision(model, path):
   np.savez(path, **arrays)
 
 
-def save(name, model, outputs, tokens=None):
-  """Writes a model whose parameters were all changed, inputs and outputs."""
+def flat_patches(images):
+  """Returns what NaFlex models take, for images of one shape."""
+  count, channels, height, width = images.shape
+  size = VISION['patch_size']
+  rows, columns = height // size, width // size
+  patches = images.reshape(count, channels, rows, size, columns, size)
+  patches = patches.permute(0, 2, 4, 3, 5, 1).reshape(count, rows * columns, -1)
+  return {
+    'pixel_values': patches,
+    'pixel_attention_mask': torch.ones(patches.shape[:2], dtype=torch.long),
+    'spatial_shapes': torch.tensor([[rows, columns]] * count),
+  }
+
+
+def save(name, model, outputs, tokens=None, wide=None):
+  """Writes a model whose parameters were all changed, inputs and outputs.
+
+  NaFlex models also get `wide` images.
+  """
   model.eval()
   with torch.no_grad():
     for parameter in model.parameters():
@@ -132,7 +149,8 @@ def save(name, model, outputs, tokens=None):
   model.save_pretrained(FOLDER / name)
   images = torch.rand(3, 3, 16, 16) * 2 - 1
   arrays = {'images': images.permute(0, 2, 3, 1).numpy()}
-  inputs = {'pixel_values': images}
+  is_naflex = name.startswith('siglip2')
+  inputs = flat_patches(images) if is_naflex else {'pixel_values': images}
   if tokens is not None:
     arrays['tokens'] = tokens.numpy().astype(np.int32)
     inputs['input_ids'] = tokens
@@ -140,6 +158,11 @@ def save(name, model, outputs, tokens=None):
     results = model(**inputs)
   for output in outputs:
     arrays[output] = getattr(results, output).numpy()
+  if wide is not None:
+    arrays['wide_images'] = wide.permute(0, 2, 3, 1).numpy()
+    with torch.no_grad():
+      results = model(**inputs | flat_patches(wide))
+    arrays['wide_logits_per_image'] = results.logits_per_image.numpy()
   np.savez(FOLDER / name / 'io.npz', **arrays)
 
 
@@ -161,6 +184,13 @@ def main():
   )
   classifier = transformers.SiglipForImageClassification(config)
   save('siglip_classifier', classifier, ('logits',))
+  vision = {**VISION, 'num_patches': 16}
+  config = transformers.Siglip2Config(text_config=TEXT, vision_config=vision)
+  wide = torch.rand(2, 3, 12, 20) * 2 - 1
+  save('siglip2', transformers.Siglip2Model(config), both, tokens, wide)
+  config = transformers.Siglip2VisionConfig(**vision)
+  image = transformers.Siglip2VisionModel(config)
+  save('siglip2_image', image, ('pooler_output',))
 
 
 if __name__ == '__main__':

@@ -46,6 +46,17 @@ def test_every_pooling_is_read(tmp_path, classifier, stack):
   assert_same(checkpoint.load(tmp_path / 'y.npz'), weights.params)
 
 
+def test_positions_may_be_in_the_encoder(tmp_path):
+  """As in files of big_vision before 2022."""
+  weights = random_weights(VIT, classifier='map')
+  params = dict(weights.params)
+  encoder = dict(params['Transformer'])
+  encoder['pos_embedding'] = encoder.pop('posembed_input')['pos_embedding']
+  flat = weights_lib.flatten({**params, 'Transformer': encoder})
+  np.savez(tmp_path / 'x.npz', **flat)
+  assert_same(checkpoint.load(tmp_path / 'x.npz'), weights.params)
+
+
 @pytest.mark.parametrize('to', ['huggingface', 'timm'])
 def test_attention_pooling_is_written_to_all_formats(tmp_path, to):
   weights = random_weights(VIT, classifier='map', num_classes=0)

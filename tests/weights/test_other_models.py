@@ -16,8 +16,7 @@ from vit_jax.weights import other_models
 
 # (model_type of transformers, architecture of timm, message); '' for none.
 MODELS = (
-  ('siglip2', 'naflexvit_base_patch16_siglip', 'a NaFlex ViT; .* keep their'),
-  ('siglip2_vision_model', '', r'NaFlex.*siglip2-base-patch16-256, are read\.'),
+  ('', 'naflexvit_base_patch16_siglip', 'a NaFlex ViT of timm'),
   ('clip_text_model', '', 'a text tower; no model here has texts without'),
   ('siglip_text_model', '', 'a text tower'),
   ('swin', 'swin_tiny_patch4_window7_224', 'a Swin; .* shifted windows'),

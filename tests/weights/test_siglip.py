@@ -1,7 +1,10 @@
 """SigLIPs of transformers and big_vision give the outputs of transformers."""
 
+import json
+
 from golden_files import GOLDEN
 from golden_files import golden_arrays
+from golden_files import golden_json
 import jax
 from made import assert_same
 import numpy as np
@@ -10,12 +13,15 @@ import pytest
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.models import blocks
+from vit_jax.runtime import errors
+from vit_jax.weights import adaptation
 from vit_jax.weights import array_files
 from vit_jax.weights import formats
 from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
 
 BIG_VISION = 'siglip_big_vision.npz'
+NAFLEX = ('siglip2', 'siglip2_image')
 IMAGES = {'siglip_image': 'pooler_output', 'siglip_classifier': 'logits'}
 
 
@@ -127,3 +133,53 @@ def test_vision_towers_of_big_vision_pool_by_attention(tmp_path):
   formats.convert(weights, str(tmp_path / 'y.npz'), 'npz')
   again = array_files.read_npz(tmp_path / 'y.npz')
   assert_same({f'params/{k}': x for k, x in flat.items()}, again)
+
+
+def test_naflex_gives_the_outputs_of_transformers_at_any_grid():
+  weights, io = (
+    checkpoint.read(GOLDEN / 'siglip2'),
+    golden_arrays('siglip2/io.npz'),
+  )
+  assert weights.image_shape == (16, 16, 3)
+  for start, size in (('', (16, 16)), ('wide_', (12, 20))):
+    resized = adaptation.at_size(weights, size)
+    zimg, ztxt, out = resized.module().apply(
+      {'params': resized.params},
+      images=io[f'{start}images'],
+      tokens=io['tokens'],
+    )
+    want = io[f'{start}logits_per_image']
+    got = models.similarities(zimg, ztxt, out)
+    np.testing.assert_allclose(got, want, atol=1e-5)
+  image, io = (
+    checkpoint.read(GOLDEN / 'siglip2_image'),
+    golden_arrays('siglip2_image/io.npz'),
+  )
+  got = image.module().apply(
+    {'params': image.params}, io['images'], train=False
+  )
+  np.testing.assert_allclose(got, io['pooler_output'], atol=1e-5)
+
+
+@pytest.mark.parametrize('name', NAFLEX)
+def test_naflex_is_written_as_it_was(tmp_path, name):
+  weights = checkpoint.read(GOLDEN / name)
+  formats.convert(weights, str(tmp_path / 'x'), 'huggingface')
+  want = array_files.read_safetensors(GOLDEN / name)
+  if name == 'siglip2_image':  # As for SigLIP, with the prefix.
+    want = {f'vision_model.{k}': x for k, x in want.items()}
+  assert_same(want, array_files.read_safetensors(tmp_path / 'x'))
+  config = json.loads((tmp_path / 'x' / 'config.json').read_text())
+  assert (
+    config['architectures']
+    == golden_json(f'{name}/config.json')['architectures']
+  )
+  assert config.get('vision_config', config)['num_patches'] == 16
+  again = checkpoint.read(tmp_path / 'x')
+  assert {**again.model, 'model_name': name} == {
+    **weights.model,
+    'model_name': name,
+  }
+  wide = adaptation.at_size(weights, (12, 20))
+  with pytest.raises(errors.UserError, match=r'image_size=\(12, 20\)'):
+    formats.convert(wide, str(tmp_path / 'y'), 'huggingface')

@@ -90,6 +90,9 @@ def _moved_back(tower: Params) -> dict[str, Any]:
 
 def _tower(params: Params) -> dict[str, Any]:
   params = dict(params)
+  if 'pos_embedding' in params.get('Transformer', {}):  # Before 2022.
+    params['Transformer'] = encoder = dict(params['Transformer'])
+    params['pos_embedding'] = encoder.pop('pos_embedding')
   if 'pos_embedding' not in params or 'embedding' not in params:
     return params
   if 'probe' in params:

@@ -5,14 +5,9 @@ Names are a `model_type` of transformers or an architecture of timm.
 
 import re
 
-_NAFLEX = (
-  'images that keep their shapes. The SigLIP 2 for one resolution, such as'
-  ' google/siglip2-base-patch16-256, are read'
-)
-
 # (pattern of names, what the model is, what it has that is missing here)
 ROWS = (
-  (r'siglip2(_vision_model)?|naflexvit_.*', 'a NaFlex ViT', _NAFLEX),
+  (r'naflexvit_.*', 'a NaFlex ViT of timm', 'its names'),
   (r'.*(clip|siglip)\w*_text_model', 'a text tower', 'texts without images'),
   (r'swin.*|maskformer-swin', 'a Swin', 'attention in shifted windows'),
   (r'beit3_.*', 'a BEiT-3', 'LayerNorm inside attention and MLP'),

@@ -1,6 +1,7 @@
 """Exports weights as models of transformers."""
 
 import contextlib
+import math
 import textwrap
 from typing import Any
 
@@ -36,6 +37,12 @@ def export(
   family = families.FAMILIES[key]
   arrays = families.state_dicts.arrays_of(family, weights)
   config = _family_config(family, key, weights)
+  if family.processor:
+    preprocessor |= {
+      'image_processor_type': family.processor,
+      'patch_size': weights.spec.patch_size[0],
+      'max_num_patches': math.prod(weights.grid()),
+    }
   again = huggingface.from_state_dict(arrays, config, preprocessor)
   config[extras.KEY] = extras.lost(weights, again)
   contents = {'config.json': config, 'preprocessor_config.json': preprocessor}
@@ -59,6 +66,9 @@ def _family_config(
   if 'vision_config' in config:
     for name in ('image_size', 'num_channels'):
       config['vision_config'][name] = config.pop(name)
+  if family.processor:
+    vision = config.get('vision_config', config)
+    vision['num_patches'] = math.prod(weights.grid())
   return config
 
 

@@ -9,12 +9,14 @@ dino         DINOv2, with and without registers
 dinov3       the ViTs of DINOv3
 clip         CLIP: two towers, or the image tower alone
 siglip       SigLIP: two towers, or the image tower alone
+siglip2      SigLIP 2 NaFlex
 """
 
 from vit_jax.weights.families import clip
 from vit_jax.weights.families import dino
 from vit_jax.weights.families import dinov3
 from vit_jax.weights.families import siglip
+from vit_jax.weights.families import siglip2
 from vit_jax.weights.families import state_dicts
 from vit_jax.weights.families import vit
 from vit_jax.weights.families.clip import MEAN as CLIP_MEAN
@@ -44,6 +46,9 @@ FAMILIES: dict[str, Family] = {
   'siglip': siglip.SIGLIP,
   'siglip_classifier': siglip.CLASSIFIER,
   'siglip_vision_model': siglip.IMAGE,
+  'siglip2': siglip2.SIGLIP2,
+  'siglip2_classifier': siglip2.CLASSIFIER,
+  'siglip2_vision_model': siglip2.IMAGE,
 }
 
 

@@ -53,6 +53,8 @@ class Family:
     preprocessor: fields of a `preprocessor_config.json` that leaves them out.
     tokenizer: fields of a `tokenizer_config.json`, by our name of the tokeniser;
       for two towers.
+    processor: image processor that cuts images into patches; '' where the model
+      does so.
     square: fields of its JSON, of `image_size` and `patch_size`, that its code
       takes only as one number.
   """
@@ -70,6 +72,7 @@ class Family:
   axes: Mapping[str, int] = dataclasses.field(default_factory=dict)
   preprocessor: Json = dataclasses.field(default_factory=dict)
   tokenizer: Json = dataclasses.field(default_factory=dict)
+  processor: str = ''
   square: tuple[str, ...] = ()
 
 
