@@ -36,6 +36,7 @@ _REQUIRES = [
   'packaging>=24,<27',  # Compares versions, in doctor.
   'pillow>=11,<14',  # Bicubic resizing, as in PyTorch's libraries.
   'platformdirs>=4.2,<5',  # Where that cache is.
+  'pyarrow>=20,<27',  # Tables of images; features as Parquet.
   'safetensors>=0.6.1,<0.9',  # Weights of PyTorch's libraries, without PyTorch.
   'scikit-learn>=1.7,<2',  # The bundled digits.
   'scipy>=1.15,<2',  # The official resize of position embeddings.
@@ -67,7 +68,6 @@ _TOOLS = {  # What single commands need, and their tests.
     'onnx>=1.20.1,<2',
     'onnxruntime>=1.24.1,<2',
   ],
-  'parquet': ['pyarrow>=20,<27'],  # For features.
   'demo': ['gradio>=6,<7'],
   'wandb': ['wandb>=0.20,<1'],  # For config.loggers.
   'mlflow': ['mlflow>=3.1,<4'],  # Likewise.

@@ -8,8 +8,8 @@ transformers, timm or another run, which decide the model. Released ViTs use ima
 384 px, like the paper; --config.pp.crop=224 is faster. Other weights use the size that
 they were trained at.
 
-The folder looks like {train,test}/<class>/<image>. Without test images, hold out
-training images: --config.pp.train='train[:90%]' --config.pp.test='train[90%:]'.
+The folder looks like {train,test}/<class>/<image>, or <class>/<image>, of which a fifth
+of each class is then tested. A table (.csv, .tsv, .jsonl, .parquet) works too.
 """
 
 import ml_collections

@@ -9,6 +9,8 @@ import pathlib
 import re
 from typing import Any
 
+import ml_collections
+
 from vit_jax.configs import common
 from vit_jax.configs import images
 
@@ -89,11 +91,9 @@ def _table(title: str, rows: Any, config: Any, prefix: str) -> str:
   ]
   for settings, comment in rows:
     names = ', '.join(f'`{prefix}{name}`' for name in settings)
-    values = [config[name] for name in settings]
+    values = [_plain(config[name]) for name in settings]
     if settings == ['pp']:
       values, comment = ['see below'], f'{comment} See [Images](#images).'
-    elif settings == ['mesh']:
-      values = [dict(values[0])]
     defaults = ', '.join(f'`{value!r}`' for value in values)
     ranges = [_values(prefix + name, config[name]) for name in settings]
     allowed = '; '.join(filter(None, dict.fromkeys(ranges)))
@@ -101,6 +101,11 @@ def _table(title: str, rows: Any, config: Any, prefix: str) -> str:
     cells = ' | '.join(text.replace('|', chr(92) + '|') for text in texts)
     lines.append(f'| {names} | {defaults} | {cells} |')
   return '\n'.join(lines) + '\n'
+
+
+def _plain(value: Any) -> Any:
+  """Returns a group of settings as a dictionary, others as they are."""
+  return dict(value) if isinstance(value, ml_collections.ConfigDict) else value
 
 
 def _values(name: str, default: Any) -> str:

@@ -17,6 +17,7 @@ import ml_collections
 
 from vit_jax import train as train_lib
 from vit_jax.configs import spec
+from vit_jax.data import batching
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
@@ -24,6 +25,7 @@ from vit_jax.runtime import hosts
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import resolve
+from vit_jax.training import same_data
 from vit_jax.training import start
 from vit_jax.training import state as state_lib
 from vit_jax.weights import artifact
@@ -74,6 +76,7 @@ def sweep(
       or a final run fails.
   """
   root, how = storage.as_path(workdir), config.sweep
+  config = batching.with_splits(config)
   train = train or train_lib.train_and_evaluate
   trials, finals = [], {}
   for rate in how.base_lr:
@@ -212,7 +215,7 @@ def _check_same(
       f'{workdir} has a run of other settings: {", ".join(changed)}. Choose'
       f' another workdir, or delete that folder to run it again.'
     )
-  start.check_data(workdir, run.splits, resumed=True)
+  same_data.check(workdir, run.splits, resumed=True)
 
 
 def _trial(

@@ -22,6 +22,7 @@ from vit_jax.training import loop
 from vit_jax.training import metrics as metrics_lib
 from vit_jax.training import profiler
 from vit_jax.training import resolve
+from vit_jax.training import same_data
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import start
 from vit_jax.training import state as state_lib
@@ -81,7 +82,7 @@ def _begin(
 ) -> tuple[tasks.Task, state_lib.TrainState]:
   """Returns the task, and the state of the newest checkpoint or a new one."""
   saved = saver.latest_step
-  data = start.check_data(workdir, run.splits, resumed=saved is not None)
+  data = same_data.check(workdir, run.splits, resumed=saved is not None)
   start.check_steps(run.config, saved, workdir)
   task = tasks.make(run)
   if saved is None:
@@ -89,7 +90,7 @@ def _begin(
   else:
     with start.naming_changes(workdir, start.plain(run.config)):
       state = saver.restore(stages_lib.at(task.stages, saved).like)
-  start.remember_data(workdir, data)
+  same_data.remember(workdir, data)
   return task, state
 
 

@@ -23,7 +23,7 @@ from vit_jax.data import sources
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
 from vit_jax.runtime import workdir as workdir_lib
-from vit_jax.training import start
+from vit_jax.training import same_data
 
 NASTY = '<img src=x onerror=alert(1)> & "red"'
 
@@ -141,8 +141,8 @@ def test_unread_files_and_a_perfect_model_are_reported(
   source = sources.get_source(str(images), 'test')
   run = workdir_lib.at(tmp_path / 'run')
   split = pipeline.Decoded(source)
-  data = start.check_data(run, batching.Splits(split, split), resumed=False)
-  start.remember_data(run, data)
+  data = same_data.check(run, batching.Splits(split, split), resumed=False)
+  same_data.remember(run, data)
   evaluated = report.scores.predict
 
   def perfect(*args):

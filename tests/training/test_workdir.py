@@ -25,6 +25,7 @@ from vit_jax import train
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import same_data
 from vit_jax.training import start as start_lib
 from vit_jax.training import state as state_lib
 
@@ -268,11 +269,11 @@ def test_fingerprint_depends_on_images_and_class_names():
   digits = sources.get_source('digits', 'train')
   same = sources.get_source('digits', 'train')
   other = sources.get_source('digits', 'train[:1000]')
-  first = start_lib.fingerprint(digits)
-  assert first == start_lib.fingerprint(same)
-  assert first != start_lib.fingerprint(other)
+  first = same_data.fingerprint(digits)
+  assert first == same_data.fingerprint(same)
+  assert first != same_data.fingerprint(other)
   digits.class_names[0] = 'zero'
-  assert first != start_lib.fingerprint(digits)
+  assert first != same_data.fingerprint(digits)
 
 
 def test_error_names_changed_settings(tmp_path):

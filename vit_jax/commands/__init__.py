@@ -5,5 +5,6 @@ Shared by the commands:
   cli              runs a command; one clear line for a mistake
   setting_values   settings and their values, for help and completion
   predictor_flags  flags that name a model
+  dataset_flags    flags that name labelled images
   output           predictions as a table, JSON or CSV
 """

@@ -41,6 +41,7 @@ COMMANDS = (
   'sweep',
   'plan',
   'doctor',
+  'data',
   'show_batch',
   'models',
   'prepare',

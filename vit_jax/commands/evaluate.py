@@ -4,8 +4,9 @@ vit-jax evaluate --model=/tmp/run/artifact --dataset=/path/to/images
 vit-jax evaluate --model=ViT-B_16-224 --dataset=imagenet2012 \
   --split=validation --real --output=/tmp/b16.json
 
-The data set is a folder with {split}/<class>/<image>, or a name that `vit-jax prepare`
-has prepared, such as imagenet_v2. The JSON file that --output names also has scores of
+The data set is a folder with {split}/<class>/<image>, a table, or a name that
+`vit-jax prepare` has prepared, such as imagenet_v2. Of a folder with <class>/<image>,
+the images that training leaves out are evaluated; --split=train evaluates all. The JSON file that --output names also has scores of
 every class, calibration by bins, and all confusions: rows of [class, predicted class,
 images], numbered as in `labels`. Metrics have the names of metrics.jsonl.
 """
@@ -16,6 +17,7 @@ import json
 from absl import flags
 from absl import logging
 
+from vit_jax.commands import dataset_flags
 from vit_jax.commands import predictor_flags
 from vit_jax.data import real_labels
 from vit_jax.data import sources
@@ -36,9 +38,7 @@ def define_flags() -> None:
   )
   flags.DEFINE_string('split', 'test', 'Split to evaluate.')
   flags.DEFINE_string('train_split', 'train', 'Split to fit probes to.')
-  flags.DEFINE_string(
-    'tfds_data_dir', None, 'Folder of prepared data sets and ReaL labels.'
-  )
+  dataset_flags.define_flags()
   flags.DEFINE_bool(
     'real', False, 'Also evaluate with ReaL labels of ImageNet.'
   )
@@ -55,8 +55,13 @@ def main(argv: Sequence[str]) -> None:
   options = flags.FLAGS
   if len(argv) > 1:
     raise errors.UserError(f'{argv[1]}: name the images with --dataset.')
-  data_dir = options.tfds_data_dir
-  source = sources.get_source(options.dataset, options.split, data_dir=data_dir)
+  data_dir, columns = options.tfds_data_dir, dataset_flags.columns()
+  train_split, split = sources.default_splits(
+    options.dataset, options.train_split, options.split, columns
+  )
+  source = sources.get_source(
+    options.dataset, split, data_dir=data_dir, columns=columns
+  )
   if options.real:  # Before anything takes long.
     real_file = real_labels.find(options.real_labels, data_dir)
   predictor = predictor_flags.from_flags()
@@ -65,7 +70,7 @@ def main(argv: Sequence[str]) -> None:
   result = {
     'model': options.model,
     'dataset': options.dataset,
-    'split': options.split,
+    'split': split,
     scores.SKIPPED: len(source) - len(p.labels),
     'unread': getattr(source, 'unread', {}),
     **scores.summary(p),
@@ -76,7 +81,7 @@ def main(argv: Sequence[str]) -> None:
     result |= scores.real_accuracy(p, accepted)
   if options.probes:
     train = sources.get_source(
-      options.dataset, options.train_split, data_dir=data_dir
+      options.dataset, train_split, data_dir=data_dir, columns=columns
     )
     read = predictor.iter_features
     result |= probes.of_rows(read, options.probes, train, source)

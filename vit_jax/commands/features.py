@@ -2,9 +2,9 @@
 
 vit-jax features --model=/tmp/run/artifact --output=features.npz photos/
 
-An .npz has `features` float32 [N, D] and `names` [N]. A .parquet has a row an image; it
-needs pip install 'vit_jax[parquet]'. Memory use does not grow with the number of
-images, which are given as in `vit-jax predict`.
+An .npz has `features` float32 [N, D] and `names` [N]. A .parquet has a row an image.
+Memory use does not grow with the number of images, which are given as in
+`vit-jax predict`.
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from vit_jax.data import sources
+from vit_jax.data import prepared
 from vit_jax.runtime import errors
 
 
@@ -27,4 +27,4 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) < 2:
     raise errors.UserError('Name at least one data set.')
   for dataset in argv[1:]:
-    print(sources.prepare(dataset, options.data_dir, options.manual_dir))
+    print(prepared.prepare(dataset, options.data_dir, options.manual_dir))

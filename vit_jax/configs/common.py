@@ -13,6 +13,9 @@ from vit_jax.configs import rules
 # A name of `config.evaluators`.
 EVALUATOR = re.compile(r'([1-9]\d*)shot|knn|linear')
 
+# What the names of tables end in, which `config.dataset` may be.
+TABLES = ('.csv', '.tsv', '.jsonl', '.parquet')
+
 _LOGGERS = ('tensorboard', 'wandb', 'mlflow')
 
 
@@ -91,10 +94,17 @@ def _add_model(config: types.SimpleNamespace) -> None:
 
 
 def _add_data(config: types.SimpleNamespace) -> None:
-  # A folder with {train,test}/<class>/<image>, 'digits', 'cifar10',
-  # 'cifar100', or the name of any TFDS data set prepared as array_record.
-  # Contrastive training: a folder with {train,test}/captions.tsv.
+  # A folder with <class>/<image> or {train,test}/<class>/<image>, a table of paths
+  # and labels (.csv, .tsv, .jsonl, .parquet), 'digits', 'cifar10', 'cifar100', or
+  # the name of any TFDS data set prepared as array_record. Contrastive training: a
+  # folder with {train,test}/captions.tsv.
   config.dataset = ''
+  # Columns of a table: the path of each image or the bytes of its file, its class,
+  # and its split, which may be missing. `classes` is a file with the classes, one
+  # a line; empty: those of the training images.
+  config.columns = types.SimpleNamespace(
+    image='image', label='label', split='split', classes=''
+  )
   # Folder of TFDS data sets and of CIFAR. None: ~/tensorflow_datasets.
   config.tfds_data_dir = placeholder(str)
   # How images are read, cropped and augmented.

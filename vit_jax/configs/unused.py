@@ -5,6 +5,7 @@ from typing import Any
 
 import ml_collections
 
+from vit_jax.configs import common
 from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
@@ -103,6 +104,11 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
       config.trainer == 'contrastive' or spec.has_texts(config.model)
     ),
     "only config.trainer='contrastive' reads it",
+  ),
+  (
+    tuple(f'columns.{name}' for name in ('image', 'label', 'split', 'classes')),
+    lambda config: config.dataset.lower().endswith(common.TABLES),
+    'config.dataset is not a table',
   ),
   (
     ('bias_init',),

@@ -2,12 +2,18 @@
 
 sources        labelled images by name or folder; stand-ins for planning
 folder         image files in class folders
+tables         tables of images and labels
 image_files    finds and reads image files
 captions       images with captions
+prepared       TFDS data sets
 cifar          CIFAR-10 and CIFAR-100
 splits         split notation, `train[:90%]`
+unsplit        data sets without a test split
+class_counts   images of each class
 subsets        few shots, balanced classes
 real_labels    ReaL labels of ImageNet
+survey         what a data set has: counts, sizes, faults
+copies         images that show the same
 inputs         files, folders, addresses and arrays that users pass to predict
 preprocessing  how an image becomes the input of a model: one record
 transforms     host: decode, crop, resize, flip

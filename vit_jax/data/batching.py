@@ -13,11 +13,13 @@ from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.data import augment
 from vit_jax.data import captions
+from vit_jax.data import class_counts
 from vit_jax.data import mixing
 from vit_jax.data import pipeline
 from vit_jax.data import preprocessing as preprocessing_lib
 from vit_jax.data import sources
 from vit_jax.data import subsets
+from vit_jax.data import tables
 from vit_jax.data import transforms
 from vit_jax.runtime import errors
 from vit_jax.runtime import preemption
@@ -36,6 +38,19 @@ class Splits:
   test: pipeline.Decoded
 
 
+def with_splits(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+  """Returns a config whose splits are those of a data set that has no test split."""
+  config = config.copy_and_resolve_references().unlock()
+  config.pp.train, config.pp.test = sources.default_splits(
+    config.dataset, config.pp.train, config.pp.test, _columns(config)
+  )
+  return config.lock()
+
+
+def _columns(config: ml_collections.ConfigDict) -> tables.Columns:
+  return tables.Columns(**config.columns)
+
+
 def open_splits(config: ml_collections.ConfigDict) -> Splits:
   """Opens the images of a config, for LiT models with captions."""
   split = _pairs if spec.has_texts(config.model) else _images
@@ -48,7 +63,10 @@ def _images(
 ) -> pipeline.Decoded:
   with sharding.first_process_first():
     source = sources.get_source(
-      config.dataset, split, data_dir=config.tfds_data_dir
+      config.dataset,
+      split,
+      data_dir=config.tfds_data_dir,
+      columns=_columns(config),
     )
   if isinstance(source, sources.ArraySource):
     _check_arrays(config, source.num_channels)
@@ -187,6 +205,14 @@ def _check_classes(config: ml_collections.ConfigDict, splits: Splits) -> int:
     pp.test,
     f', {classes} classes' if classes else '',
   )
+  if by := getattr(train, 'split_by', ''):
+    logging.info(
+      '%s has no test split: images are chosen for it by %s. config.pp.train and'
+      ' config.pp.test change how many.',
+      config.dataset,
+      by,
+    )
+  class_counts.log(train, test)
   if classes == 1:
     raise errors.UserError(
       f'{config.dataset} has only one class, {test.class_names[0]!r}: every'

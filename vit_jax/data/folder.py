@@ -1,4 +1,4 @@
-"""Image files in folders, `{split}/{class}/{image}`."""
+"""Image files in folders, `{split}/{class}/{image}` or `{class}/{image}`."""
 
 import collections
 from collections.abc import Collection, Mapping, Sequence
@@ -15,6 +15,7 @@ import numpy as np
 
 from vit_jax.data import image_files
 from vit_jax.data import splits as splits_lib
+from vit_jax.data import unsplit
 from vit_jax.runtime import errors
 
 VALIDATION_NAMES = ('val', 'valid', 'validation')
@@ -25,7 +26,8 @@ Classes = dict[str, image_files.Found]
 class FileSource:
   """Image files, each with a target: its label or its captions.
 
-  `unread` counts the other files in the same folders, by suffix.
+  `unread` counts the other files in the same folders, by suffix. `split_by` says
+  what decides the split of an image; empty if that is the folder it is in.
   """
 
   def __init__(
@@ -34,11 +36,13 @@ class FileSource:
     class_names: Sequence[str] = (),
     unread: Mapping[str, int] = types.MappingProxyType({}),
     target: str = 'label',
+    split_by: str = '',
   ):
     self._files, self._target = files, target
     self.class_names: Sequence[str] = list(class_names)
     self.image_shape: tuple[int, ...] | None = None
     self.unread = dict(unread)
+    self.split_by = split_by
 
   def __len__(self) -> int:
     return len(self._files)
@@ -53,8 +57,43 @@ class FileSource:
     return np.array([label for _, label in self._files], int)
 
 
+def is_unsplit(root: pathlib.Path) -> bool:
+  """Whether a folder has class folders with images, but no folders of splits."""
+  folders = [x for x in root.iterdir() if x.is_dir() and x.name[0] != '.']
+  if {x.name for x in folders} & {'train', 'test', *VALIDATION_NAMES}:
+    return False
+  return any(map(_has_images, folders))
+
+
+def _has_images(folder: pathlib.Path) -> bool:
+  """Whether a folder itself has images, not those in it."""
+  with os.scandir(folder) as entries:
+    return any(image_files.is_read(x.name) and x.is_file() for x in entries)
+
+
+def _open_unsplit(root: pathlib.Path, split: str) -> FileSource:
+  """Lists the images of a part of 'train', the only split."""
+  classes = _find_classes(root, root)
+  class_names = sorted(classes)
+  files = [
+    (path, label)
+    for label, name in enumerate(class_names)
+    for path in classes[name].images
+  ]
+  parts = splits_lib.parse_split(split, {'train': len(files)}, str(root))
+  unread = sum((x.unread for x in classes.values()), collections.Counter[str]())
+  image_files.warn_of_unread(unread, root)
+  order = unsplit.stratified(
+    [label for _, label in files], unsplit.hashes([path for path, _ in files])
+  )
+  chosen = [files[i] for _, start, end in parts for i in order[start:end]]
+  return FileSource(chosen, class_names, unread, split_by=unsplit.SPLIT_BY)
+
+
 def open_folder(root: pathlib.Path, split: str) -> FileSource:
   """Lists the images of a split; see `sources.get_source`."""
+  if is_unsplit(root):
+    return _open_unsplit(root, split)
   splits = {
     path.name: _find_classes(path, root)
     for path in sorted(root.iterdir())
@@ -100,8 +139,8 @@ def _explain_no_splits(root: pathlib.Path) -> str:
   """Returns what a folder without splits has, and what to do."""
   found = image_files.find(root)
   layout = (
-    f'It must look like train/<class>/<image> and test/<class>/<image>, with'
-    f' images {", ".join(image_files.SUFFIXES)}.'
+    f'It must look like <class>/<image>, or train/<class>/<image> and'
+    f' test/<class>/<image>, with images {", ".join(image_files.SUFFIXES)}.'
   )
   if not found.images:
     rest = image_files.count_text(found.unread)
@@ -109,11 +148,8 @@ def _explain_no_splits(root: pathlib.Path) -> str:
   paths = [os.path.relpath(x, root).split(os.sep) for x in found.images]
   folders = sorted({parts[0] for parts in paths if len(parts) > 1})
   where = f' in {", ".join(folders[:3])}' if folders else ''
-  return (
-    f'{len(found.images)} images{where}{", ..." if len(folders) > 3 else ""},'
-    f' but no splits. {layout} To split one set of classes, move their folders'
-    f' to {root}/train and set {splits_lib.SPLIT_EXAMPLE}.'
-  )
+  more = ', ...' if len(folders) > 3 else ''
+  return f'{len(found.images)} images{where}{more}, but not in class folders. {layout}'
 
 
 def _check_classes(

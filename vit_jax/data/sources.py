@@ -6,17 +6,19 @@ str}. It can be pickled into worker processes.
 """
 
 from collections.abc import Mapping, Sequence
-import functools
 import os
 import pathlib
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import tensorflow_datasets as tfds
 
+from vit_jax.configs import common
 from vit_jax.data import cifar
 from vit_jax.data import folder
+from vit_jax.data import prepared
 from vit_jax.data import splits as splits_lib
+from vit_jax.data import tables
+from vit_jax.data import unsplit
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
 
@@ -61,43 +63,6 @@ class ArraySource:
 
   def labels(self) -> np.ndarray:
     return np.asarray(self._labels, int)
-
-
-class TfdsSource:
-  """A TFDS data set in the array_record format; images stay encoded."""
-
-  def __init__(self, builder: tfds.core.DatasetBuilder, split: str):
-    features = builder.info.features
-    if not {'image', 'label'} <= set(features):
-      raise errors.UserError(
-        f'{builder.name} has features {sorted(features)}; image classification'
-        f' needs `image` and `label`.'
-      )
-    shape = features['image'].shape
-    self.image_shape: tuple[int, ...] | None = (
-      None if None in shape else tuple(shape)
-    )
-    self.class_names: Sequence[str] = list(features['label'].names)
-    self._name = f'{builder.name} {split}'
-    self._has_file_names = 'file_name' in features
-    self._records = builder.as_data_source(
-      split, decoders={'image': tfds.decode.SkipDecoding()}
-    )
-
-  def __len__(self) -> int:
-    return len(self._records)
-
-  def __getitem__(self, index: int) -> dict[str, Any]:
-    record = self._records[index]
-    name = f'{self._name}, record {index}'
-    if self._has_file_names:
-      name += f', {record["file_name"].decode()}'
-    label = int(record['label'])
-    return {'image': record['image'], 'label': label, 'name': name}
-
-  def labels(self) -> np.ndarray:
-    """Returns the labels, int [N]; reads the whole split."""
-    return np.array([int(record['label']) for record in self._records])
 
 
 class StandIn:
@@ -155,18 +120,41 @@ def data_root(data_dir: str | None) -> pathlib.Path:
   return storage.local_path(data_dir or '~/tensorflow_datasets')
 
 
+def default_splits(
+  dataset: str,
+  train: str = 'train',
+  test: str = 'test',
+  columns: tables.Columns = tables.DEFAULT,
+) -> tuple[str, str]:
+  """Returns the splits to train on and to test, see `unsplit.default_splits`."""
+  if os.path.isdir(dataset):
+    is_unsplit = folder.is_unsplit(storage.local_path(dataset))
+  else:
+    is_unsplit = tables.is_table(dataset) and not tables.has_splits(
+      storage.local_path(dataset), columns
+    )
+  return unsplit.default_splits(train, test) if is_unsplit else (train, test)
+
+
 def get_source(
-  dataset: str, split: str, *, data_dir: str | None = None
+  dataset: str,
+  split: str,
+  *,
+  data_dir: str | None = None,
+  columns: tables.Columns = tables.DEFAULT,
 ) -> LabelledSource:
   """Opens a split of a data set.
 
   Args:
-    dataset: a folder `{split}/{class}/{image}`, 'digits', 'cifar10', 'cifar100',
-      or a TFDS data set, `name[/config][:version]`.
+    dataset: a folder `{split}/{class}/{image}` or `{class}/{image}`, a table (see
+      `tables`), 'digits', 'cifar10', 'cifar100', or a TFDS data set,
+      `name[/config][:version]`.
     split: TFDS notation, such as 'train[:98%]' or 'train+test[100:]'. Files of a
       folder have a fixed random order, so that slices contain all classes; in a
-      folder without 'test', 'val' and similar names stand in for it.
+      folder without 'test', 'val' and similar names stand in for it. A folder or
+      table without splits has 'train' alone, see `default_splits`.
     data_dir: folder of TFDS data sets and CIFAR; None for the TFDS default.
+    columns: columns of a table.
   """
   root = data_root(data_dir)
   if dataset == 'digits':
@@ -176,18 +164,22 @@ def get_source(
   if os.path.isdir(dataset):
     return folder.open_folder(storage.local_path(dataset), split)
   require_folder(dataset)
-  return _tfds_source(dataset, split, root)
+  if tables.is_table(dataset):
+    return tables.open_table(storage.local_path(dataset), split, columns)
+  return prepared.open_split(dataset, split, root)
 
 
 def require_folder(dataset: str) -> None:
-  """Raises `errors.UserError` at the path of a missing folder."""
-  if os.path.isdir(dataset):
+  """Raises `errors.UserError` at the path of a missing folder or table."""
+  is_table = tables.is_table(dataset)
+  if os.path.isdir(dataset) or (is_table and os.path.isfile(dataset)):
     return
-  is_path = dataset.startswith((os.sep, '.', '~'))
+  is_path = is_table or dataset.startswith((os.sep, '.', '~'))
   if not dataset or is_path or storage.is_address(dataset):
     raise errors.UserError(
       f'config.dataset is {dataset!r}, but there is no such folder here. Give a'
-      f' folder with train/<class>/<image> and test/<class>/<image>, or a name.'
+      f' folder with <class>/<image>, or with train/<class>/<image> and'
+      f' test/<class>/<image>, a table ({", ".join(common.TABLES)}), or a name.'
     )
 
 
@@ -220,65 +212,3 @@ def _digits() -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], list[str]]:
   parts = {'train': order[360:], 'test': order[:360]}
   splits = {name: (images[i], labels[i]) for name, i in parts.items()}
   return splits, [str(name) for name in digits.target_names]
-
-
-@functools.cache
-def _tfds_builder(dataset: str, root: pathlib.Path) -> tfds.core.DatasetBuilder:
-  name, _, version = dataset.partition(':')
-  found = {
-    path.parent: path.parent.parent.relative_to(root).as_posix()
-    for path in root.glob(f'{name}/**/dataset_info.json')
-    if version in ('', path.parent.name)
-  }
-  if not found:
-    raise errors.UserError(
-      f'{dataset} is neither a folder nor prepared in {root}. Prepare it once:'
-      f" pip install 'vit_jax[prepare]', then"
-      f' vit-jax prepare {dataset} --data_dir={root}'
-    )
-  configs = sorted(set(found.values()))
-  if len(configs) > 1:
-    raise errors.UserError(
-      f'{dataset} is prepared in several configs. Choose one of'
-      f' {", ".join(configs)}.'
-    )
-  newest = max(found, key=lambda path: tfds.core.Version(path.name))
-  # From the files alone: the code of a catalogue entry may need TensorFlow.
-  return tfds.builder_from_directory(newest)
-
-
-def _tfds_source(dataset: str, split: str, root: pathlib.Path) -> TfdsSource:
-  builder = _tfds_builder(dataset, root)
-  sizes = {k: v.num_examples for k, v in builder.info.splits.items()}
-  splits_lib.parse_split(split, sizes, dataset)
-  try:
-    return TfdsSource(builder, split)
-  except NotImplementedError as e:
-    path = builder.data_path
-    raise errors.UserError(
-      f'{path} is not in the array_record format. Convert it once: tfds'
-      f' convert_format --dataset_dir={path} --out_dir=OTHER'
-      f' --out_file_format=array_record'
-    ) from e
-
-
-def prepare(
-  dataset: str, data_dir: str | None = None, manual_dir: str | None = None
-) -> str:
-  """Downloads a TFDS data set as array_record; returns the folder it is in."""
-  try:
-    builder = tfds.builder(
-      dataset, data_dir=data_dir, file_format='array_record'
-    )
-    builder.download_and_prepare(
-      download_config=tfds.download.DownloadConfig(manual_dir=manual_dir)
-    )
-  except ImportError as e:
-    raise errors.UserError(
-      f'{dataset} cannot be prepared without {e.name}: pip install'
-      f" 'vit_jax[prepare]'"
-    ) from e
-  except (tfds.core.DatasetNotFoundError, OSError) as e:
-    reason = errors.first_line(e)  # TFDS adds its whole catalogue.
-    raise errors.UserError(f'{dataset} cannot be prepared: {reason}') from e
-  return str(builder.data_path)

@@ -20,6 +20,8 @@ class Subset:
     self.class_names: Sequence[str] = source.class_names
     self.image_shape = source.image_shape
     self.unread = getattr(source, 'unread', {})
+    self.split_by = getattr(source, 'split_by', '')
+    self.reads_labels = getattr(source, 'reads_labels', False)
     self.whole: int = getattr(source, 'whole', len(source))
 
   def __len__(self) -> int:

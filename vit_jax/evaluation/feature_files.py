@@ -56,14 +56,9 @@ def _write_npz(rows: Iterator[Row], path: pathlib.Path) -> int:
 
 
 def _write_parquet(rows: Iterator[Row], path: pathlib.Path) -> int:
-  try:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-  except ImportError as e:
-    raise errors.UserError(
-      f"{path.name} needs pyarrow: pip install 'vit_jax[parquet]'. An .npz needs"
-      f' nothing.'
-    ) from e
+  import pyarrow as pa  # Imported late: it takes time.
+  import pyarrow.parquet as pq
+
   count, writer = 0, None
   try:
     while chunk := list(itertools.islice(rows, _ROWS)):

@@ -192,7 +192,8 @@ def check_weights(name: str | None) -> Iterator[Finding]:
 def check_dataset(name: str | None) -> Iterator[Finding]:
   """Opens a data set as training does, and decodes some images of each split."""
   name = name or 'digits'
-  data = batching.of_config(resolved.with_defaults(_tiny_config(name)))
+  config = batching.with_splits(resolved.with_defaults(_tiny_config(name)))
+  data = batching.of_config(config)
   text, unread = f'{name}: {len(data.class_names)} classes', []
   for split, decoded in (('train', data.train), ('test', data.test)):
     count, total = min(_MOST_DECODED, len(decoded)), len(decoded)

@@ -1,4 +1,4 @@
-"""One picture with the images of a batch, as training or evaluation sees them."""
+"""One picture with many images: a batch as training sees it, or some of each class."""
 
 import math
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from vit_jax.data import batching
 from vit_jax.data import pipeline
+from vit_jax.data import sources
+from vit_jax.data import transforms
 from vit_jax.runtime import errors
 from vit_jax.training import resolve
 
@@ -17,6 +19,7 @@ Sheet = UInt8[np.ndarray, 'rows columns 3']
 Captions = list[list[str]]
 
 _MIN_SIDE = 128  # Smaller images are enlarged.
+_MOST_IMAGES = 64  # Of all classes together.
 # Pixels: height of a line of text, space between images.
 _LINE, _MARGIN = 16, 4
 _ONE_HOST = (0, 1)
@@ -67,6 +70,29 @@ def load_batch(
     images, captions = _augment(next(batches), data, config.seed)
   mean, std = np.float32(config.pp.mean), np.float32(config.pp.std)
   return np.asarray(images) * std + mean, captions
+
+
+def of_classes(source: sources.LabelledSource) -> Sheet:
+  """Draws the first images of each class, squeezed to squares.
+
+  Leaves out files that cannot be decoded.
+  """
+  labels = source.labels()
+  names = source.class_names[:_MOST_IMAGES]
+  each = max(1, _MOST_IMAGES // len(names))
+  images, captions = [], []
+  for label, name in enumerate(names):
+    for i in np.flatnonzero(labels == label)[:each].tolist():
+      try:
+        image = source[i]['image']
+        if not isinstance(image, np.ndarray):
+          image = transforms.decode(image)
+      except (OSError, ValueError):  # Counted by `survey`.
+        continue
+      images.append(cv2.resize(image, (_MIN_SIDE, _MIN_SIDE)))
+      captions.append([name])
+  stacked = np.stack(images).reshape(len(images), _MIN_SIDE, _MIN_SIDE, -1)
+  return draw(np.float32(stacked) / 255, captions)
 
 
 def _augment(

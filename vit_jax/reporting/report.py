@@ -20,6 +20,7 @@ from vit_jax import models
 from vit_jax import predictor as predictor_lib
 from vit_jax.data import sources
 from vit_jax.data import subsets
+from vit_jax.data import tables
 from vit_jax.evaluation import scores
 from vit_jax.models import flops
 from vit_jax.reporting import attention_pictures
@@ -69,6 +70,7 @@ def of_workdir(
       dataset or config['dataset'],
       config['pp']['test'],
       data_dir=config['tfds_data_dir'],
+      columns=tables.Columns(**config.get('columns', {})),
     )
   rows = curves.read(run)
   text = _render(

@@ -9,6 +9,7 @@ optimizers     learning-rate schedules and optimizers
 per_block      optimizers that see one block at a time
 freeze         frozen parameters, without gradient
 state          `TrainState` and its checkpoints
+same_data      facts about the data, compared when a run is resumed
 start          checks, logs and files before the first step
 loop           steps, evaluations, checkpoints
 evaluate       evaluates the newest checkpoint

@@ -108,6 +108,7 @@ def resolve(
   config = resolved.with_defaults(config, known)
   if spec.has_texts(config.model) and not config.vocabulary:
     config.vocabulary = known.get('vocabulary') or ''
+  config = batching.with_splits(config)
   splits = open_splits(config)
   config = resolved.in_steps(config, len(splits.train.source))
   config = validate.validate(config)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
-import hashlib
 import json
 from typing import Any
 
@@ -15,8 +14,6 @@ import optax
 
 from vit_jax import models
 from vit_jax.configs import spec
-from vit_jax.data import batching
-from vit_jax.data import image_files
 from vit_jax.data import sources
 from vit_jax.models import flops
 from vit_jax.runtime import environment
@@ -28,12 +25,6 @@ from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import resolve
 from vit_jax.training import tasks
 from vit_jax.weights import vocabularies
-
-# Number of images and hash of a split, by the setting that names it.
-Fingerprints = dict[str, dict[str, int | str]]
-
-_COMPARED = ('images', 'sha256')
-_SAMPLES = 64  # Images whose bytes are hashed.
 
 
 def check(
@@ -143,71 +134,6 @@ def naming_changes(
     raise errors.UserError(
       f'{e}\nSettings that have changed: {"; ".join(rows[:10])}.'
     ) from e
-
-
-def check_data(
-  workdir: workdir_lib.Workdir,
-  splits: batching.Splits,
-  *,
-  resumed: bool,
-) -> Fingerprints:
-  """Compares the data of a resumed run with the data it began with.
-
-  Returns:
-    The fingerprints for `remember_data`, on process 0.
-
-  Raises:
-    errors.UserError: if the data has changed.
-  """
-  if jax.process_index():
-    return {}
-  now = {
-    'config.pp.train': fingerprint(splits.train.source),
-    'config.pp.test': fingerprint(splits.test.source),
-  }
-  before = files.read_json(workdir.dataset) if resumed else {}
-  for name in before.keys() & now.keys():
-    if any(before[name].get(key) != now[name][key] for key in _COMPARED):
-      raise errors.UserError(
-        f'The data of {name} has changed since this run began:'
-        f' {before[name]["images"]} images then, {now[name]["images"]} now'
-        f' ({before[name]["sha256"]:.8}, {now[name]["sha256"]:.8}). Choose'
-        f' another workdir, or put the old data back; to resume with the new'
-        f' data, delete {workdir.dataset}.'
-      )
-  return now
-
-
-def remember_data(workdir: workdir_lib.Workdir, now: Fingerprints) -> None:
-  """Writes the fingerprints that `check_data` returned, on process 0."""
-  if jax.process_index() == 0:
-    files.write_json(now, workdir.dataset)
-
-
-def fingerprint(source: sources.Source) -> dict[str, int | str]:
-  """Returns the number of images, a hash, and a count of unread files.
-
-  The hash covers the class names and evenly spaced images. A new file or name in a
-  folder moves them, since their order depends on all names. The location of the
-  data set does not matter.
-  """
-  sha = hashlib.sha256(repr((len(source), list(source.class_names))).encode())
-  places = np.linspace(0, len(source) - 1, min(_SAMPLES, len(source)))
-  for place in np.unique(places.astype(int)).tolist():
-    try:
-      example = source[place]
-    except OSError as e:  # Training raises or skips it.
-      logging.warning('%s', e)
-      continue
-    image = example['image']
-    sha.update(image.tobytes() if isinstance(image, np.ndarray) else image)
-    sha.update(repr(example.get('label')).encode())
-  unread = image_files.count_text(getattr(source, 'unread', {}))
-  return {
-    'images': len(source),
-    'sha256': sha.hexdigest(),
-    'unread': unread,
-  }
 
 
 def describe(

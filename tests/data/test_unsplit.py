@@ -1,0 +1,177 @@
+"""Folders without splits: stratified, by content, the same whatever the names."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+from runs import tiny
+
+from vit_jax import train
+from vit_jax.data import copies
+from vit_jax.data import sources
+from vit_jax.data import survey
+from vit_jax.data import unsplit
+from vit_jax.runtime import errors
+
+
+def write(path, seed):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  image = np.random.RandomState(seed).randint(0, 255, (24, 30, 3), np.uint8)
+  smooth = cv2.GaussianBlur(image, (0, 0), 3)
+  cv2.imwrite(str(path), cv2.normalize(smooth, None, 0, 255, cv2.NORM_MINMAX))
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """30 images of cats, 10 of dogs and 7 of mice."""
+  root = tmp_path / 'animals'
+  for n, (name, count) in enumerate((('cat', 30), ('dog', 10), ('mouse', 7))):
+    for i in range(count):
+      write(root / name / f'{i}.png', 100 * n + i)
+  return root
+
+
+def contents(root, split):
+  source = sources.get_source(str(root), split)
+  return [source[i]['image'] for i in range(len(source))]
+
+
+def counts(root, split):
+  return np.bincount(sources.get_source(str(root), split).labels()).tolist()
+
+
+def test_splits_are_shares_of_every_class(folder):
+  assert sources.default_splits(str(folder)) == ('train[:80%]', 'train[80%:]')
+  assert counts(folder, 'train[:80%]') == [24, 8, 6]
+  assert counts(folder, 'train[80%:]') == [6, 2, 1]
+  assert counts(folder, 'train') == [30, 10, 7]
+  for start in range(0, 100, 20):
+    part = counts(folder, f'train[{start}%:{start + 20}%]')
+    assert all(
+      abs(n - 0.2 * all_) <= 1
+      for n, all_ in zip(part, (30, 10, 7), strict=True)
+    )
+
+
+def test_default_splits_leave_what_was_asked_for(folder, image_folder):
+  name = str(folder)
+  assert sources.default_splits(name, 'train[:90%]', 'test') == (
+    'train[:90%]',
+    'train[90%:]',
+  )
+  own = 'train[:3]', 'train[3:]'
+  assert sources.default_splits(name, *own) == own
+  assert sources.default_splits(str(image_folder)) == ('train', 'test')
+  assert sources.default_splits('digits') == ('train', 'test')
+  with pytest.raises(errors.UserError, match=r'train \(47 images\).*90%'):
+    sources.get_source(name, 'test')
+
+
+def test_names_and_other_classes_do_not_move_an_image(folder):
+  before = contents(folder, 'train[:80%]')
+  cats = sources.get_source(str(folder), 'train[80%:]')
+  cats = {cats[i]['image'] for i in range(len(cats)) if cats[i]['label'] == 0}
+  for i, path in enumerate(sorted(folder.glob('*/*.png'))):
+    path.rename(path.with_name(f'{(i * 7) % 47:03}x.png'))
+  assert contents(folder, 'train[:80%]') == before
+  for i in range(20):
+    write(folder / 'bird' / f'{i}.png', 500 + i)
+  source = sources.get_source(str(folder), 'train[80%:]')
+  again = {x['image'] for x in source if x['label'] == 1}
+  assert len(cats & again) >= len(cats) - 1
+
+
+def test_equal_files_stay_together(folder):
+  for path in sorted((folder / 'cat').glob('*.png')):
+    (folder / 'cat' / f'again_{path.name}').write_bytes(path.read_bytes())
+  parts = [set(contents(folder, s)) for s in ('train[:80%]', 'train[80%:]')]
+  assert len(parts[0] & parts[1]) <= 1
+  order = unsplit.stratified('aaaa', [b'1', b'2', b'1', b'3'])
+  assert order == [0, 2, 1, 3]
+
+
+def test_a_changed_file_is_hashed_again(tmp_path):
+  path = tmp_path / 'a'
+  path.write_bytes(b'1')
+  first = unsplit.hashes([str(path)])
+  path.write_bytes(b'22')
+  assert unsplit.hashes([str(path)]) != first
+  assert len(unsplit.hashes([str(tmp_path / 'missing')])[0]) == 16
+
+
+def test_a_run_says_how_it_was_split_and_finds_copies(folder, tmp_path, caplog):
+  source = sources.get_source(str(folder), 'train[80%:]')
+  taken = cv2.imread(source[0]['name'])
+  label = source.class_names[source[0]['label']]
+  twice = cv2.resize(taken, None, fx=2, fy=2)
+  for i in range(3):  # One of them at least is trained on.
+    cv2.imwrite(str(folder / label / f'copy{i}.jpg'), twice[i:])
+  config = tiny(folder)
+  config.total_steps = config.eval_every = 1
+  config.report = False
+  workdir = tmp_path / 'run'
+  train.train_and_evaluate(config, str(workdir))
+  text = caplog.text
+  assert 'to train on (train[:80%])' in text
+  assert "for it by the content of each class's images" in text
+  assert 'Images a class, to train on + to test: cat 2' in text
+  assert 'copies of training images' in text
+  saved = json.loads((workdir / 'config.json').read_text())
+  assert saved['pp']['test'] == 'train[80%:]'
+  data = json.loads((workdir / 'dataset.json').read_text())
+  assert data['config.pp.test']['copies'] >= 1
+  assert sum(data['config.pp.train']['classes'].values()) == 40
+  config.total_steps = 2
+  train.train_and_evaluate(
+    config, str(workdir)
+  )  # Resumes: nothing has changed.
+  assert json.loads((workdir / 'dataset.json').read_text()) == data
+
+
+def test_copies_are_found_and_other_images_are_not(folder):
+  looks = copies.look(sources.get_source(str(folder), 'train'))
+  assert not len(copies.within(looks))
+  path = folder / 'dog' / '0.png'
+  image = cv2.imread(str(path))
+  for name, copy in {
+    'half': cv2.resize(
+      image, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA
+    ),
+    'bright': cv2.add(image, 2),
+  }.items():
+    cv2.imwrite(str(path.with_name(f'{name}.jpg')), copy)
+  cv2.imwrite(str(path.with_name('mirrored.png')), image[:, ::-1])
+  found = survey.of_dataset(str(folder), 'train', 'train[:1]')
+  pairs = found['splits']['train']['copies']['examples']
+  assert found['splits']['train']['copies']['pairs'] == 3
+  assert not any('mirrored' in name for pair in pairs for name in pair)
+
+
+def test_survey_counts_sizes_and_names_broken_files(folder):
+  (folder / 'dog' / 'broken.jpg').write_bytes(b'\xff\xd8')
+  (folder / 'dog' / 'x.tif').write_bytes(b'')
+  grey = np.full((60, 24), 255, np.uint8)
+  cv2.imwrite(str(folder / 'cat' / 'grey.png'), grey)
+  found = survey.of_dataset(str(folder))
+  train_part, test_part = found['splits']['train'], found['splits']['test']
+  assert train_part['images'] + test_part['images'] == 49
+  parts = (train_part, test_part)
+  assert [x['name'] for p in parts for x in p['broken']] == [
+    str(folder / 'dog' / 'broken.jpg')
+  ]
+  assert sum(p['modes'].get('L', 0) for p in parts) == 1
+  assert train_part['unread'] == {'.tif': 1}
+  assert train_part['widths'] == [24, 30, 30] or test_part['widths'][0] == 24
+  rows = sources.get_source(str(folder), 'train[:80%]')
+  from vit_jax.data import transforms
+
+  pixels = [
+    transforms.decode(x['image']) / 255 for x in rows if len(x['image']) > 2
+  ]
+  mean = np.mean([x.mean((0, 1)) for x in pixels], axis=0)
+  square = np.mean([(x**2).mean((0, 1)) for x in pixels], axis=0)
+  np.testing.assert_allclose(train_part['mean'], mean, atol=1e-4)
+  np.testing.assert_allclose(
+    train_part['std'], np.sqrt(square - mean**2), atol=1e-4
+  )

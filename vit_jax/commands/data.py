@@ -1,0 +1,112 @@
+"""Says what a data set has before it is trained on: counts, sizes, faults, copies.
+
+vit-jax data photos/
+vit-jax data photos/ --sheet=sheet.png --json
+
+It decodes every image. The data set is a folder or a name, as for config.dataset.
+Copies show the same: equal files, and images that were scaled or saved anew; a copy of
+a training image among the test images makes a model look better than it is. Mean and
+standard deviation are those of pixels from 0 to 1, for config.pp.mean and config.pp.std.
+"""
+
+from collections.abc import Sequence
+import json
+
+from absl import flags
+import cv2
+
+from vit_jax.commands import dataset_flags
+from vit_jax.configs import common
+from vit_jax.data import image_files
+from vit_jax.data import sources
+from vit_jax.data import survey
+from vit_jax.reporting import contact_sheet
+from vit_jax.runtime import errors
+from vit_jax.runtime import storage
+
+_MOST_BROKEN = 5  # Broken files that are named.
+
+
+def define_flags() -> None:
+  """Defines the flags of `vit-jax data`."""
+  flags.DEFINE_string('train_split', None, 'Split to train on.')
+  flags.DEFINE_string('split', None, 'Split to test.')
+  dataset_flags.define_flags()
+  flags.DEFINE_bool('json', False, 'Print JSON.')
+  flags.DEFINE_string('sheet', None, 'PNG file for images of every class.')
+
+
+def main(argv: Sequence[str]) -> None:
+  options = flags.FLAGS
+  if len(argv) != 2:
+    raise errors.UserError('Name one data set: vit-jax data FOLDER_OR_NAME')
+  dataset = argv[1]
+  config = common.with_dataset(common.get_config(), dataset)
+  found = survey.of_dataset(
+    dataset,
+    options.train_split or config.pp.train,
+    options.split or config.pp.test,
+    data_dir=options.tfds_data_dir,
+    columns=dataset_flags.columns(),
+  )
+  if options.json:
+    print(json.dumps(found, indent=2, ensure_ascii=False))
+  else:
+    print('\n'.join(describe(dataset, found)))
+  if options.sheet:
+    _draw(dataset, found['splits']['train']['split'], options)
+
+
+def describe(dataset: str, found: dict) -> list[str]:
+  """Returns the lines that the command prints."""
+  splits = found['splits']
+  by = splits['train']['split_by']
+  lines = [dataset + (f', split by {by}' if by else '')]
+  for role, facts in splits.items():
+    lines += ['', f'{role} ({facts["split"]}): {facts["images"]:,} images']
+    lines += _of_split(facts)
+  pairs = found['copies']['pairs']
+  lines += ['', f'Copies of training images among the test images: {pairs}']
+  lines += _examples(found['copies'])
+  return lines
+
+
+def _of_split(facts: dict) -> list[str]:
+  rows = {}
+  if facts['classes']:
+    counts = sorted(facts['classes'].items(), key=lambda row: -row[1])
+    rows['classes'] = ', '.join(f'{name} {n:,}' for name, n in counts)
+  if 'mean' in facts:
+    (h0, h, h1), (w0, w, w1) = facts['heights'], facts['widths']
+    rows['pixels'] = f'{h} x {w} (median), {h0} to {h1} x {w0} to {w1}'
+    rows['formats'] = ', '.join(
+      f'{n:,} {k}' for k, n in facts['formats'].items()
+    )
+    rows['modes'] = ', '.join(f'{n:,} {k}' for k, n in facts['modes'].items())
+    rows['mean'] = ', '.join(f'{x:.4f}' for x in facts['mean'])
+    rows['std'] = ', '.join(f'{x:.4f}' for x in facts['std'])
+  if facts['unread']:
+    rows['not read'] = image_files.count_text(facts['unread'])
+  rows['broken'] = str(len(facts['broken']))
+  rows['copies'] = str(facts['copies']['pairs'])
+  lines = [f'  {name:9}{text}' for name, text in rows.items()]
+  broken = [f'    {x["name"]}: {x["reason"]}' for x in facts['broken']]
+  return lines + broken[:_MOST_BROKEN] + _examples(facts['copies'])
+
+
+def _examples(found: dict) -> list[str]:
+  return [f'    {first} and {second}' for first, second in found['examples']]
+
+
+def _draw(dataset: str, split: str, options: flags.FlagValues) -> None:
+  source = sources.get_source(
+    dataset,
+    split,
+    data_dir=options.tfds_data_dir,
+    columns=dataset_flags.columns(),
+  )
+  sheet = contact_sheet.of_classes(source)
+  _, data = cv2.imencode('.png', sheet[..., ::-1])
+  with errors.writing(f'sheet={options.sheet}'):
+    storage.write_bytes(data.tobytes(), storage.local_path(options.sheet))
+  print(f'Images of every class are in {options.sheet}.')

@@ -1,0 +1,53 @@
+"""How many images each class has, for the log and for `dataset.json`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from absl import logging
+import numpy as np
+
+from vit_jax.data import sources
+
+_MOST_LISTED = 20  # Classes whose numbers are all in the log.
+_MOST_NAMED = 5
+
+
+def of_source(source: Any) -> dict[str, int] | None:
+  """Returns the images of each class by its name.
+
+  None where there are no classes, or where all records would have to be read.
+  """
+  if not source.class_names or getattr(source, 'reads_labels', False):
+    return None
+  if not isinstance(source, sources.LabelledSource):
+    return None
+  names = list(source.class_names)
+  numbers = np.bincount(source.labels(), minlength=len(names))
+  return {name: int(n) for name, n in zip(names, numbers, strict=True)}
+
+
+def log(train: Any, test: Any) -> None:
+  """Logs the counts of both splits; warns of classes that one of them lacks."""
+  counts, tested = of_source(train), of_source(test)
+  if counts is None or tested is None:
+    return
+  if len(counts) <= _MOST_LISTED:
+    rows = [f'{name} {n} + {tested.get(name, 0)}' for name, n in counts.items()]
+    text = f'to train on + to test: {", ".join(rows)}'
+  else:
+    text = f'to train on {_range(counts)}; to test {_range(tested)}'
+  logging.info('Images a class, %s.', text)
+  for numbers, what in ((counts, 'to train on'), (tested, 'to test')):
+    if missing := [name for name, n in numbers.items() if not n]:
+      logging.warning('No images %s: %s.', what, _some(missing))
+
+
+def _range(counts: dict[str, int]) -> str:
+  """Returns '5 (rare) to 1,300 (common)'."""
+  fewest, most = min(counts, key=counts.get), max(counts, key=counts.get)  # type: ignore[arg-type]
+  return f'{counts[fewest]:,} ({fewest}) to {counts[most]:,} ({most})'
+
+
+def _some(names: Sequence[str]) -> str:
+  more = f' and {len(names) - _MOST_NAMED} more' * (len(names) > _MOST_NAMED)
+  return f'{", ".join(names[:_MOST_NAMED])}{more}'
