@@ -18,6 +18,7 @@ import ml_collections
 from vit_jax import train as train_lib
 from vit_jax.configs import spec
 from vit_jax.data import batching
+from vit_jax.evaluation import scores
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
@@ -27,7 +28,6 @@ from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import resolve
 from vit_jax.training import same_data
 from vit_jax.training import start
-from vit_jax.training import state as state_lib
 from vit_jax.weights import artifact
 
 Trainer = Callable[[ml_collections.ConfigDict, str], Any]
@@ -69,7 +69,8 @@ def sweep(
     train: runs a config in a workdir; default: `train.train_and_evaluate`.
 
   Returns:
-    The content of `sweep.json`: the trials, the best rate, accuracies by seed.
+    The content of `sweep.json`: the metric, the trials, the best rate, the test by
+    seed.
 
   Raises:
     errors.UserError: if a workdir has a run of other settings, all trials fail,
@@ -98,17 +99,23 @@ def sweep(
   for run in [*trials, *last]:  # All workdirs before the first run.
     _check_same(*run)
   tried = [_trial(*trial, train) for trial in trials]
-  ended = [trial for trial in tried if 'accuracy' in trial]
+  ended = [trial for trial in tried if 'error' not in trial]
   if not ended:
     raise errors.UserError(
       f'None of {len(tried)} trials ended: {tried[0]["error"]}'
     )
-  best = max(ended, key=lambda trial: trial['accuracy'])['base_lr']
+  metric = config.best_metric
+  best = max(
+    ended, key=lambda x: scores.quality({metric: x[_name(metric)]}, metric)
+  )['base_lr']
   logging.info('The best of %s is %g.', tuple(how.base_lr), best)
-  accuracies = {
-    seed: _run(*final, train) for seed, final in finals[best].items()
+  tested = {seed: _run(*final, train) for seed, final in finals[best].items()}
+  result = {
+    'metric': _name(metric),
+    'trials': tried,
+    'best_base_lr': best,
+    'test': tested,
   }
-  result = {'trials': tried, 'best_base_lr': best, 'test': accuracies}
   if jax.process_index() == 0:
     _write(result, root)
     print(table(result))
@@ -116,26 +123,28 @@ def sweep(
 
 
 def _write(result: Mapping[str, Any], root: storage.Path) -> None:
-  ended = [trial for trial in result['trials'] if 'accuracy' in trial]
-  line = [trial['base_lr'] for trial in ended], [t['accuracy'] for t in ended]
+  name = result['metric']
+  ended = [trial for trial in result['trials'] if name in trial]
+  line = [trial['base_lr'] for trial in ended], [t[name] for t in ended]
   files.write_json(result, root / 'sweep.json')
   figure = plot.curves(
-    {'accuracy on held-out images': {'': line}}, x='base_lr', log_x=True
+    {f'{name} on held-out images': {'': line}}, x='base_lr', log_x=True
   )
   plot.save(figure, root / 'sweep.png')
 
 
 def table(result: Mapping[str, Any]) -> str:
   """Returns the result of a sweep as two Markdown tables."""
-  lines = ['| base_lr | held-out accuracy |', '| --- | --- |']
+  name = result['metric']
+  lines = [f'| base_lr | held-out {name} |', '| --- | --- |']
   for trial in result['trials']:
-    value = trial.get('error') or f'{trial["accuracy"]:.4f}'
+    value = trial.get('error') or f'{trial[name]:.4f}'
     lines.append(f'| {trial["base_lr"]:g} | {value} |')
   values = list(result['test'].values())
   spread = statistics.stdev(values) if len(values) > 1 else 0.0
   lines += [
     '',
-    '| best base_lr | test accuracy | seeds |',
+    f'| best base_lr | test {name} | seeds |',
     '| --- | --- | --- |',
     f'| {result["best_base_lr"]:g} | {statistics.mean(values):.4f} ±'
     f' {spread:.4f} | {len(values)} |',
@@ -147,6 +156,11 @@ def table(result: Mapping[str, Any]) -> str:
       'The best base_lr is the last one tried: try rates beyond it.',
     ]
   return '\n'.join(lines)
+
+
+def _name(metric: str) -> str:
+  """Returns a metric without its split, for tables."""
+  return metric.removesuffix('_test').replace('_', ' ')
 
 
 def _with(
@@ -223,9 +237,10 @@ def _trial(
   workdir: workdir_lib.Workdir,
   train: Trainer,
 ) -> Trial:
-  """Returns the rate of a trial and its accuracy, or its error."""
+  """Returns the rate of a trial and its metric, or its error."""
   try:
-    return {'base_lr': config.base_lr, 'accuracy': _run(config, workdir, train)}
+    value = _run(config, workdir, train)
+    return {'base_lr': config.base_lr, _name(config.best_metric): value}
   except errors.UserError as e:
     logging.warning('The trial with base_lr=%g failed: %s', config.base_lr, e)
     return {'base_lr': config.base_lr, 'error': str(e)}
@@ -236,10 +251,10 @@ def _run(
   workdir: workdir_lib.Workdir,
   train: Trainer,
 ) -> float:
-  """Returns the accuracy of a run; resumes or starts it if it has not ended."""
+  """Returns the metric of a run; resumes or starts it if it has not ended."""
   if not artifact.is_artifact(workdir.artifact):
     with hosts.agreeing(str(workdir)):
       workdir.folder.mkdir(parents=True, exist_ok=True)
       train(config, str(workdir))
   saved = files.read_json(workdir.artifact / artifact.CONFIG)
-  return saved['info']['metrics'][state_lib.BEST_METRIC]
+  return saved['info']['metrics'][config.best_metric]

@@ -72,7 +72,7 @@ def _resolve(
   """Returns the complete settings of the run and its checkpoints."""
   mesh = sharding.make_mesh(**config.mesh)
   start.check(config, workdir, mesh)
-  saver = state_lib.Saver(workdir, keep=config.keep_checkpoints)
+  saver = state_lib.Saver(workdir, config.keep_checkpoints, config.best_metric)
   begun = None if saver.latest_step is None else workdir
   return resolve.resolve(config, mesh, begun=begun), saver
 

@@ -209,6 +209,7 @@ def test_a_sweep_needs_rates_that_are_used():
 
 def test_the_table():
   result = {
+    'metric': 'accuracy',
     'trials': [
       {'base_lr': 0.001, 'accuracy': 0.3},
       {'base_lr': 0.01, 'accuracy': 0.5},

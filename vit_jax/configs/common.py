@@ -16,6 +16,10 @@ EVALUATOR = re.compile(r'([1-9]\d*)shot|knn|linear')
 # What the names of tables end in, which `config.dataset` may be.
 TABLES = ('.csv', '.tsv', '.jsonl', '.parquet')
 
+_NUMBERS = re.compile(
+  r'(\d*\.)?\d*[1-9]\d*(\.\d*)?(,(\d*\.)?\d*[1-9]\d*(\.\d*)?)*'
+)
+
 _LOGGERS = ('tensorboard', 'wandb', 'mlflow')
 
 
@@ -187,8 +191,21 @@ def _add_optimizer(config: types.SimpleNamespace) -> None:
   config.stages = ()
   # Cross-entropy over classes or image-text pairs.
   config.loss = rules.one_of('softmax', 'sigmoid')
+  # Weight of each class in the training loss: 'balanced', the mean number of images
+  # of a class divided by its own, or numbers such as '1,5,2.5', in the order of the
+  # classes. Empty: all the same.
+  config.class_weights = rules.such(
+    '', _is_class_weights, "'balanced' or numbers above 0, such as '1,5,2.5'"
+  )
+  # Power of 1 - p in the focal loss (arXiv:1708.02002), which cares less for what the
+  # model knows already. 0: off.
+  config.focal_gamma = rules.number(0.0, low=0.0, high=20.0)
   # Share of each target that is spread over all classes.
   config.label_smoothing = rules.number(0.0, low=0.0, high=1.0)
+
+
+def _is_class_weights(text: str) -> bool:
+  return text in ('', 'balanced') or _NUMBERS.fullmatch(text) is not None
 
 
 def _add_contrastive(config: types.SimpleNamespace) -> None:
@@ -223,6 +240,17 @@ def _add_events(config: types.SimpleNamespace) -> None:
     (),
     lambda steps: not steps or (len(steps) == 2 and 1 <= steps[0] <= steps[1]),
     '(first, last), two steps from 1 on, or () for no trace',
+  )
+  # The metric that chooses the best checkpoint, and the best rate of a sweep. Of
+  # losses the lowest is best. Means over classes count rare classes as much as
+  # others, 'kappa_test' (quadratic) how far off a class is; both need labels.
+  config.best_metric = rules.one_of(
+    'accuracy_test',
+    'balanced_accuracy_test',
+    'f1_test',
+    'kappa_test',
+    'top5_test',
+    'loss_test',
   )
   # Number of newest checkpoints to keep, in addition to the best one.
   config.keep_checkpoints = rules.number(2, low=1)

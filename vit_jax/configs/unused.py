@@ -106,6 +106,13 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
     "only config.trainer='contrastive' reads it",
   ),
   (
+    ('class_weights', 'focal_gamma'),
+    lambda config: (
+      config.trainer != 'contrastive' and not spec.has_texts(config.model)
+    ),
+    'captions have no classes',
+  ),
+  (
     tuple(f'columns.{name}' for name in ('image', 'label', 'split', 'classes')),
     lambda config: config.dataset.lower().endswith(common.TABLES),
     'config.dataset is not a table',

@@ -39,6 +39,10 @@ _SIZE = rules.number(1, low=1)
 _RATE = rules.number(0.0, low=0.0, high=0.999)
 
 
+# Metrics that need labels.
+_OF_CLASSES = ('balanced_accuracy_test', 'f1_test', 'kappa_test')
+
+
 def validate(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   """Returns a completed copy; checks settings alone and those that must agree.
 
@@ -53,6 +57,11 @@ def validate(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   _validate_batches(config)
   images.validate(config.pp, has_weights=bool(config.pretrained))
   _validate_model(config)
+  if config.trainer == 'contrastive' and config.best_metric in _OF_CLASSES:
+    raise errors.UserError(
+      f'config.best_metric is {config.best_metric!r}, but captions have no'
+      f" classes: choose 'accuracy_test', 'top5_test' or 'loss_test'."
+    )
   if config.trainer == 'sweep':
     _validate_sweep(config)
   return config

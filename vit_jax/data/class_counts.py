@@ -1,12 +1,14 @@
-"""How many images each class has, for the log and for `dataset.json`."""
+"""How many images each class has, and the weights that follow."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
+from jaxtyping import Float
 import numpy as np
 
 from vit_jax.data import sources
+from vit_jax.runtime import errors
 
 _MOST_LISTED = 20  # Classes whose numbers are all in the log.
 _MOST_NAMED = 5
@@ -40,6 +42,37 @@ def log(train: Any, test: Any) -> None:
   for numbers, what in ((counts, 'to train on'), (tested, 'to test')):
     if missing := [name for name, n in numbers.items() if not n]:
       logging.warning('No images %s: %s.', what, _some(missing))
+
+
+def weights(setting: str, source: Any) -> Float[np.ndarray, ' K'] | None:
+  """Returns the weight of each class; None if all have the same.
+
+  Args:
+    setting: `config.class_weights`: '', 'balanced', or a number for each class.
+    source: the training images, whose labels 'balanced' counts.
+
+  Raises:
+    errors.UserError: if there are not as many weights as classes, or a class has no
+      images.
+  """
+  names = list(source.class_names)
+  if not setting:
+    return None
+  if setting != 'balanced':
+    values = np.array([float(x) for x in setting.split(',')], np.float32)
+    if len(values) != len(names):
+      raise errors.UserError(
+        f'config.class_weights has {len(values)} numbers, but there are'
+        f' {len(names)} classes: {_some(names)}.'
+      )
+    return values
+  numbers = np.bincount(source.labels(), minlength=len(names))
+  if missing := [n for n, x in zip(names, numbers, strict=True) if not x]:
+    raise errors.UserError(
+      f"config.class_weights is 'balanced', but there are no images to train on of"
+      f' {_some(missing)}.'
+    )
+  return np.float32(numbers.sum() / (len(names) * numbers))
 
 
 def _range(counts: dict[str, int]) -> str:

@@ -36,7 +36,9 @@ def make_eval_fn(
   `probe_names`, see `probes.fit`, are fitted to `data.train`.
   """
 
-  def sums_of(params: Any, batch: dict[str, Array]) -> dict[str, Array]:
+  def sums_of(
+    params: Any, batch: dict[str, Array]
+  ) -> tuple[dict[str, Array], list[Array]]:
     images = data.preprocess.eval(batch['image'])
     logits = inference.apply(model, params, images)
     labels, mask = batch['label'], batch['mask']
@@ -46,9 +48,22 @@ def make_eval_fn(
       **scores.hits(best, labels),
       scores.EXAMPLES: jnp.ones_like(labels),
     }
-    return {k: jnp.sum(v, where=mask) for k, v in values.items()}
+    sums = {k: jnp.sum(v, where=mask) for k, v in values.items()}
+    count = functools.partial(jnp.bincount, length=logits.shape[-1])
+    correct = mask & (best[:, 0] == labels)
+    distance = jnp.square(best[:, 0] - labels).astype(float)
+    by_class = [  # As in `scores.ByClass`.
+      count(labels, mask.astype(float)),
+      count(labels, correct.astype(float)),
+      count(best[:, 0], mask.astype(float)),
+      jnp.sum(distance, where=mask),
+    ]
+    return sums, by_class
 
-  step_fn = jax.jit(sharding.in_mesh(mesh, sums_of))
+  # Replicated, so that every host has all counts.
+  step_fn = jax.jit(
+    sharding.in_mesh(mesh, sums_of), out_shardings=sharding.replicated(mesh)
+  )
   probe_fn = probes.make(model, data, mesh, batch_size, probe_names)
 
   def eval_fn(params: Any) -> dict[str, int | float]:
@@ -56,12 +71,19 @@ def make_eval_fn(
     batches = batching.eval_batches(data, mesh, batch_size)
     sums = (step_fn(params, batch) for batch in batches)
     # Summed on the device: fetching would stop the next step from starting.
-    totals = functools.reduce(functools.partial(jax.tree.map, jnp.add), sums)
-    totals = {k: float(v) for k, v in jax.device_get(totals).items()}
+    totals, (*counts, distance) = jax.device_get(
+      functools.reduce(functools.partial(jax.tree.map, jnp.add), sums)
+    )
+    totals = {k: float(v) for k, v in totals.items()}
     count = int(totals.pop(scores.EXAMPLES))
-    counts = examples_and_skipped(data, count)
-    means = {k: v / count for k, v in totals.items()}
-    return means | counts | probe_fn(params)
+    number = examples_and_skipped(data, count)  # Raises at 0.
+    by_class = scores.ByClass(*counts, distance=float(distance))
+    return {
+      **{k: v / count for k, v in totals.items()},
+      **by_class.scores(),
+      **number,
+      **probe_fn(params),
+    }
 
   return eval_fn
 

@@ -1,6 +1,6 @@
 """Names and formulas of measurements, and the predictions they are made from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 from typing import Any
 import unicodedata
@@ -15,6 +15,8 @@ from vit_jax.runtime import errors
 # In metrics.jsonl, in artifacts, and in what `vit-jax evaluate` prints.
 ACCURACY, TOP5, LOSS = 'accuracy_test', 'top5_test', 'loss_test'
 EXAMPLES, SKIPPED = 'examples_test', 'skipped_test'
+# Means over classes of recall and of F1; Cohen's kappa with quadratic weights.
+BALANCED, F1, KAPPA = 'balanced_accuracy_test', 'f1_test', 'kappa_test'
 # Recall@1 and recall@5 from text to image.
 TO_IMAGE, TO_IMAGE_TOP5 = 'text_to_image_test', 'text_to_image_top5_test'
 # The same measurement of the moving average of the parameters.
@@ -32,6 +34,46 @@ def hits(
   """Returns whether each label is the first, and one of the first 5, of `best`."""
   right = best[:, :_TOP] == labels[:, None]
   return {ACCURACY: right[:, 0], TOP5: right.any(axis=1)}
+
+
+def quality(metrics: Mapping[str, float], metric: str) -> float:
+  """Returns a metric so that the largest is best: the negative of a loss."""
+  return -metrics[metric] if metric == LOSS else metrics[metric]
+
+
+@dataclasses.dataclass(frozen=True)
+class ByClass:
+  """Counts of N images, from which scores that heed classes follow.
+
+  Attributes:
+    examples: images of each class.
+    correct: images of each class that are predicted as it.
+    predicted: images that are predicted as each class.
+    distance: sum of the squares of label - predicted class.
+  """
+
+  examples: Float[np.ndarray, ' K']
+  correct: Float[np.ndarray, ' K']
+  predicted: Float[np.ndarray, ' K']
+  distance: float
+
+  def scores(self) -> dict[str, float]:
+    """Returns the means over classes, and kappa, as scikit-learn defines them.
+
+    Classes without images do not count, but for F1 those that are predicted.
+    """
+    seen, any_ = self.examples > 0, self.examples + self.predicted > 0
+    recall = self.correct[seen] / self.examples[seen]
+    f1 = 2 * self.correct[any_] / (self.examples + self.predicted)[any_]
+    # What the distance would be if labels and predictions were independent.
+    powers = np.arange(len(self.examples), dtype=float) ** [[0], [1], [2]]
+    (n, x, xx), (_, y, yy) = powers @ self.examples, powers @ self.predicted
+    chance = xx + yy - 2 * x * y / n
+    return {
+      BALANCED: float(recall.mean()),
+      F1: float(f1.mean()),
+      KAPPA: float(1 - self.distance / chance) if chance else 1.0,
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,10 +177,23 @@ def summary(p: Predictions) -> dict[str, int | float]:
   return {
     EXAMPLES: len(p.labels),
     **{k: float(v.mean()) for k, v in hits(p.best, p.labels).items()},
+    **_by_class(p).scores(),
     'nll': float(-np.log(np.maximum(p.probability, 1e-12)).mean()),
     'ece': float(sum(gaps) / len(p.labels)),
     'confidence': float(p.confidence.mean()),
   }
+
+
+def _by_class(p: Predictions) -> ByClass:
+  best = p.best[:, 0]
+  count = 1 + max(p.labels.max(), best.max())
+  return ByClass(
+    *(
+      np.bincount(x, minlength=count).astype(float)
+      for x in (p.labels, best[p.correct], best)
+    ),
+    distance=float(np.square(p.labels - best).sum()),
+  )
 
 
 def details(p: Predictions, class_names: Sequence[str]) -> dict[str, Any]:

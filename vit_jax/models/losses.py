@@ -5,11 +5,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+import numpy as np
 import optax
 
 Logits = Float[Array, 'B K']
 Labels = Int[Array, ' B']
 Targets = Labels | Float[Array, 'B K']
+Weights = Float[Array | np.ndarray, ' K']
 
 
 def _shares(
@@ -22,19 +24,60 @@ def _shares(
 
 
 def softmax_cross_entropy(
-  logits: Logits, labels: Targets, label_smoothing: float = 0.0
+  logits: Logits,
+  labels: Targets,
+  label_smoothing: float = 0.0,
+  class_weights: Weights | None = None,
+  focal_gamma: float = 0.0,
 ) -> Float[Array, ' B']:
-  """Cross-entropy in nats; `labels` are classes or shares of classes."""
+  """Cross-entropy in nats; `labels` are classes or shares of classes.
+
+  Args:
+    logits: of all classes.
+    labels: classes, or the share of each class.
+    label_smoothing: share of the target that is spread over all classes.
+    class_weights: factor of the terms of each class.
+    focal_gamma: power of 1 - p that multiplies the term of a class of probability
+      p (arXiv:1708.02002, Eq. 4).
+  """
   targets = _shares(logits, labels, label_smoothing)
-  return optax.softmax_cross_entropy(logits, targets)
+  if class_weights is None and not focal_gamma:
+    return optax.softmax_cross_entropy(logits, targets)
+  log_p = jax.nn.log_softmax(logits)
+  terms = _focal(-jnp.expm1(log_p), focal_gamma) * targets * log_p
+  return -_weighted_sum(terms, class_weights)
 
 
 def sigmoid_cross_entropy(
-  logits: Logits, labels: Targets, label_smoothing: float = 0.0
+  logits: Logits,
+  labels: Targets,
+  label_smoothing: float = 0.0,
+  class_weights: Weights | None = None,
+  focal_gamma: float = 0.0,
 ) -> Float[Array, ' B']:
-  """Sum of the binary cross-entropies of all classes (Sec. B.1), in nats."""
+  """Sum of the binary cross-entropies of all classes (Sec. B.1), in nats.
+
+  Arguments are those of `softmax_cross_entropy`.
+  """
   targets = _shares(logits, labels, label_smoothing)
-  return optax.sigmoid_binary_cross_entropy(logits, targets).sum(axis=-1)
+  if class_weights is None and not focal_gamma:
+    return optax.sigmoid_binary_cross_entropy(logits, targets).sum(axis=-1)
+  p, log_p = jax.nn.sigmoid(logits), jax.nn.log_sigmoid(logits)
+  wrong, log_wrong = jax.nn.sigmoid(-logits), jax.nn.log_sigmoid(-logits)
+  terms = _focal(wrong, focal_gamma) * targets * log_p
+  terms += _focal(p, focal_gamma) * (1 - targets) * log_wrong
+  return -_weighted_sum(terms, class_weights)
+
+
+def _focal(wrong: Float[Array, 'B K'], gamma: float) -> Float[Array, 'B K']:
+  """Returns powers of 1 - p, whose derivatives are finite at 0 too."""
+  return jnp.maximum(wrong, 1e-7) ** gamma if gamma else jnp.ones_like(wrong)
+
+
+def _weighted_sum(
+  terms: Float[Array, 'B K'], weights: Weights | None
+) -> Float[Array, ' B']:
+  return (terms if weights is None else terms * weights).sum(axis=-1)
 
 
 LOSSES: dict[str, Callable[..., Float[Array, ' B']]] = {

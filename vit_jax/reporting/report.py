@@ -34,7 +34,7 @@ from vit_jax.weights import record as weights_lib
 
 _EXAMPLES = 8  # Most confident predictions shown, correct and wrong ones each.
 _SIDE = 224  # Longer side of their pictures, in pixels.
-_MOST_CLASSES = 200  # Most classes for which the confusion matrix is drawn.
+_MOST_CLASSES = 2_000  # Most classes for which the confusion matrix is drawn.
 _WORST_CLASSES = 15  # Weakest classes listed.
 _PANEL = (4, 2.8)  # Inches, so that letters are legible on a phone.
 
@@ -116,6 +116,7 @@ def _facts(rows: Sequence[curves.Row]) -> list[tuple[str, str]]:
   shown = {
     'top-1': (scores.ACCURACY, '{:.2%}'),
     'top-1, averaged': (scores.ACCURACY + scores.AVERAGED, '{:.2%}'),
+    'balanced accuracy': (scores.BALANCED, '{:.2%}'),
     'test images': (scores.EXAMPLES, '{:,.0f}'),
     'test loss': (scores.LOSS, '{:.4g}'),
     'training loss': ('train_loss', '{:.4g}'),

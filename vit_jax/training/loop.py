@@ -127,9 +127,9 @@ def run(
         if due(step, config.eval_every) and not stop:
           reports.flush()
           test_metrics = new_metrics = _evaluate(parts, state)
-          accuracy = test_metrics[state_lib.BEST_METRIC]
-          save = save or (config.checkpoint_every > 0 and accuracy > best)
-          best = max(best, accuracy)
+          quality = parts.saver.quality(test_metrics)
+          save = save or (config.checkpoint_every > 0 and quality > best)
+          best = max(best, quality)
         if save or stop:
           reports.flush()
           reports.check_finite(step, metrics)

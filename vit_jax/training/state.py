@@ -1,8 +1,9 @@
 """The state of a training run, and its checkpoints in the workdir."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
+import math
 import os
 import textwrap
 from typing import Any
@@ -20,7 +21,6 @@ from vit_jax.runtime import workdir as workdir_lib
 
 _policies = ocp.checkpoint_managers
 
-BEST_METRIC = scores.ACCURACY
 
 _TEMPORARY = '.orbax-checkpoint-tmp'  # Name ending of incomplete checkpoints.
 _WHOLE = 'commit_success.txt'
@@ -90,12 +90,24 @@ class Saver:
   """
 
   def __init__(
-    self, workdir: os.PathLike | str, keep: int = 2, *, read_only: bool = False
+    self,
+    workdir: os.PathLike | str,
+    keep: int = 2,
+    metric: str = scores.ACCURACY,
+    *,
+    read_only: bool = False,
   ):
-    """Opens the checkpoints of a workdir; `read_only` if another run may write."""
-    metric = lambda metrics: metrics[BEST_METRIC]
+    """Opens the checkpoints of a workdir.
+
+    Args:
+      workdir: of the run.
+      keep: number of newest checkpoints to keep.
+      metric: chooses the best one, which is kept too; one of `config.best_metric`.
+      read_only: whether another run may write there.
+    """
+    self._metric = metric
     keep_best = _policies.BestN(
-      get_metric_fn=metric,
+      get_metric_fn=self.quality,
       n=1,
       keep_checkpoints_without_metrics=False,
     )
@@ -110,7 +122,7 @@ class Saver:
     self._manager = ocp.CheckpointManager(
       self._directory,
       options=ocp.CheckpointManagerOptions(
-        best_fn=metric,  # Orbax writes metrics only if this is set.
+        best_fn=self.quality,  # Orbax writes metrics only if this is set.
         preservation_policy=_policies.AnyPreservationPolicy(
           [_policies.LatestN(keep), keep_best]
         ),
@@ -129,10 +141,14 @@ class Saver:
       return 'There is no whole checkpoint yet.'
     return f'The newest whole checkpoint is of step {self.latest_step}.'
 
+  def quality(self, metrics: Mapping[str, float]) -> float:
+    """Returns the number that is largest for the best checkpoint."""
+    return scores.quality(metrics, self._metric)
+
   def best(self) -> float:
-    """Returns the best accuracy of the checkpoints; -1 without one."""
+    """Returns the largest quality of the checkpoints; -inf without one."""
     known = [self._manager.metrics(s) for s in self._manager.all_steps()]
-    return max([m[BEST_METRIC] for m in known if m], default=-1.0)
+    return max([self.quality(m) for m in known if m], default=-math.inf)
 
   def save(
     self, state: TrainState, metrics: dict[str, float] | None = None

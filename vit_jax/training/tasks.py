@@ -13,6 +13,7 @@ from vit_jax.configs import arguments
 from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.data import captions
+from vit_jax.data import class_counts
 from vit_jax.data import text
 from vit_jax.data import transforms
 from vit_jax.evaluation import evaluator
@@ -34,7 +35,7 @@ class Task:
     model: the module, for the log and its FLOPs.
     stages: the stages of the run, in order.
     initial_params: maps pretrained weights, or None, to parameters.
-    eval_fn: maps parameters to metrics, including `state.BEST_METRIC`.
+    eval_fn: maps parameters to metrics, including `config.best_metric`.
     vocabulary: file of the tokeniser, if there are texts.
   """
 
@@ -66,7 +67,13 @@ def _classification(run: resolve.Run, data: batching.Data | None) -> Task:
     arguments.of_model(config), num_classes=len(data.class_names)
   )
   loss_fn = update.make_loss_fn(
-    model, data.preprocess.train, config.loss, config.label_smoothing, data.mix
+    model,
+    data.preprocess.train,
+    config.loss,
+    config.label_smoothing,
+    class_counts.weights(config.class_weights, data.train.source),
+    config.focal_gamma,
+    data.mix,
   )
   is_fixed = config.posemb == 'sincos2d'
   stages = stages_lib.make(
