@@ -74,7 +74,8 @@ class Predictor:
   Attributes:
     weights: parameters, model and preprocessing.
     labels: names of the classes, in the order of the logits.
-    skipped: names of images that could not be decoded, if `on_bad_image='skip'`.
+    skipped: why images could not be decoded, by their names, if
+      `on_bad_image='skip'`.
   """
 
   def __init__(
@@ -91,7 +92,7 @@ class Predictor:
     assert isinstance(module, capture.Model)
     self.weights = weights
     self.labels = list(weights.class_names)
-    self.skipped: set[str] = set()
+    self.skipped: dict[str, str] = {}
     self._module = module
     self._on_bad_image = on_bad_image
     self._mesh = sharding.make_mesh(devices=jax.local_devices())

@@ -110,6 +110,7 @@ _ALLOWED = {
   'commands/dispatch.py',  # The cache of completion, by a temporary file.
   'weights/programs.py',  # Within `files.replaced_file`.
   'evaluation/feature_files.py',  # Within `files.replaced_file`.
+  'evaluation/prediction_files.py',  # Within `files.replaced_file`.
   'runtime/hosts.py',  # An empty file.
   'training/metrics.py',  # metrics.jsonl grows.
   'runtime/storage.py',  # Where `write_bytes` is, and copies for reading.

@@ -6,9 +6,12 @@ vit-jax evaluate --model=ViT-B_16-224 --dataset=imagenet2012 \
 
 The data set is a folder with {split}/<class>/<image>, a table, or a name that
 `vit-jax prepare` has prepared, such as imagenet_v2. Of a folder with <class>/<image>,
-the images that training leaves out are evaluated; --split=train evaluates all. The JSON file that --output names also has scores of
-every class, calibration by bins, and all confusions: rows of [class, predicted class,
-images], numbered as in `labels`. Metrics have the names of metrics.jsonl.
+the images that training leaves out are evaluated; --split=train evaluates all.
+
+The JSON file that --output names also has scores of every class, calibration by bins,
+and all confusions: rows of [class, predicted class, images], numbered as in `labels`.
+Metrics have the names of metrics.jsonl. --predictions=FILE writes a row an image, as
+`vit-jax predict --output` does, with its label.
 """
 
 from collections.abc import Sequence
@@ -17,11 +20,14 @@ import json
 from absl import flags
 from absl import logging
 
+from vit_jax import predictor as predictor_lib
 from vit_jax.commands import dataset_flags
 from vit_jax.commands import predictor_flags
 from vit_jax.data import real_labels
 from vit_jax.data import sources
+from vit_jax.evaluation import prediction_files
 from vit_jax.evaluation import probes
+from vit_jax.evaluation import ranking
 from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
@@ -49,12 +55,36 @@ def define_flags() -> None:
     'probes', [], 'Classifiers to fit to features: knn, linear, 10shot, ...'
   )
   flags.DEFINE_string('output', None, 'JSON file for all results.')
+  flags.DEFINE_string(
+    'predictions', None, 'File for a row an image: .csv, .jsonl or .parquet.'
+  )
+
+
+def _kept(
+  rows: ranking.Rows,
+  predictor: predictor_lib.Predictor,
+  source: sources.LabelledSource,
+) -> ranking.Rows:
+  """Yields all rows; writes them to --predictions."""
+  kept = list(rows)
+  table = prediction_files.rows_of(
+    iter(kept),
+    source.names(),
+    predictor.labels,
+    predictor.skipped,
+    labels=[source.class_names[i] for i in source.labels()],
+    is_sigmoid=predictor.weights.loss == 'sigmoid',
+  )
+  prediction_files.write(table, flags.FLAGS.predictions)
+  yield from kept
 
 
 def main(argv: Sequence[str]) -> None:
   options = flags.FLAGS
   if len(argv) > 1:
     raise errors.UserError(f'{argv[1]}: name the images with --dataset.')
+  if options.predictions:  # Before anything takes long.
+    prediction_files.check(options.predictions)
   data_dir, columns = options.tfds_data_dir, dataset_flags.columns()
   train_split, split = sources.default_splits(
     options.dataset, options.train_split, options.split, columns
@@ -66,6 +96,8 @@ def main(argv: Sequence[str]) -> None:
     real_file = real_labels.find(options.real_labels, data_dir)
   predictor = predictor_flags.from_flags()
   rows = predictor.probabilities(source)
+  if options.predictions:
+    rows = _kept(rows, predictor, source)
   p = scores.predict(rows, predictor.labels, source)
   result = {
     'model': options.model,

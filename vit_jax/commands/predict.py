@@ -3,7 +3,10 @@
 vit-jax predict --model=/tmp/digits/artifact photo.jpg folder/ 'photos/**/*.jpg'
 
 An image is a file, a folder, a pattern, an address (https://...), or - for an image
-on standard input. Prints the most probable classes of each.
+on standard input. Prints the most probable classes of each. --output=FILE writes a row
+an image instead, with the probabilities of all classes, confidence, margin (between
+the two most probable classes) and entropy (in nats): .csv, .jsonl or .parquet.
+--sort=unsure puts the images with the smallest margin first.
 """
 
 from collections.abc import Sequence
@@ -11,9 +14,12 @@ from collections.abc import Sequence
 from absl import flags
 from absl import logging
 
+from vit_jax import predictor as predictor_lib
 from vit_jax.commands import output
 from vit_jax.commands import predictor_flags
 from vit_jax.data import inputs
+from vit_jax.evaluation import prediction_files
+from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
@@ -36,21 +42,51 @@ def read_labels(path: str, count: int) -> list[str]:
   return labels
 
 
+def _write(
+  rows: ranking.Rows, names: Sequence[str], predictor: predictor_lib.Predictor
+) -> None:
+  table = prediction_files.rows_of(
+    rows,
+    names,
+    predictor.labels,
+    predictor.skipped,
+    is_sigmoid=predictor.weights.loss == 'sigmoid',
+  )
+  path = flags.FLAGS.output
+  prediction_files.write(table, path)
+  print(f'The predictions of {len(table)} images are in {path}.')
+
+
 def define_flags() -> None:
   """Defines the flags of `vit-jax predict`."""
   predictor_flags.define_flags()
   output.define_flags()
+  flags.DEFINE_string('output', None, 'File for a row an image.')
+  flags.DEFINE_enum(
+    'sort', None, ['unsure'], 'Order of the images; by default as given.'
+  )
   flags.DEFINE_string(
     'labels', None, 'File with names of the classes, one a line.'
   )
 
 
 def main(argv: Sequence[str]) -> None:
-  options, names = flags.FLAGS, inputs.find(argv[1:])
+  options = flags.FLAGS
+  if options.output:  # Before anything takes long.
+    prediction_files.check(options.output)
+  names = inputs.find(argv[1:])
   predictor = predictor_flags.from_flags()
   if options.labels:
     predictor.labels = read_labels(options.labels, len(predictor.labels))
-  predictions = predictor.predict_names(names, top_k=options.top_k)
-  output.show(predictions, names, as_json=options.json, as_csv=options.csv)
+  rows = predictor.probabilities(names)
+  if options.sort:
+    rows = ranking.unsure_first(rows)
+  if options.output:
+    _write(rows, names, predictor)
+  else:
+    predictions = ranking.with_names(
+      rows, names, predictor.labels, options.top_k
+    )
+    output.show(predictions, names, as_json=options.json, as_csv=options.csv)
   if predictor.skipped:
     logging.warning('%d images were skipped.', len(predictor.skipped))

@@ -56,6 +56,10 @@ class FileSource:
     """Returns the labels of all images, int [N]."""
     return np.array([label for _, label in self._files], int)
 
+  def names(self) -> list[str]:
+    """Returns the paths of all images."""
+    return [path for path, _ in self._files]
+
 
 def is_unsplit(root: pathlib.Path) -> bool:
   """Whether a folder has class folders with images, but no folders of splits."""

@@ -41,7 +41,7 @@ class Decoded:
 
   At a bad file, `on_bad_image='raise'` raises an error that names it. 'skip' takes
   the next good image instead in training, masks it in evaluation, and adds its name
-  to `skipped` of this process.
+  and the reason to `skipped` of this process.
   """
 
   source: sources.Source
@@ -51,7 +51,7 @@ class Decoded:
   pad_to: int = 0  # Length: elements past the end of the source are masked.
   train: bool = False
   on_host: bool = False  # Whether small images too are transformed on the host.
-  skipped: set[str] = dataclasses.field(default_factory=set)
+  skipped: dict[str, str] = dataclasses.field(default_factory=dict)
 
   def __setstate__(self, state: dict[str, Any]) -> None:
     """Unpickles; makes a worker end with the process that started it."""
@@ -112,9 +112,8 @@ class Decoded:
       if self.on_bad_image == 'raise':
         raise errors.UserError(_explain(name, e)) from e
       if name not in self.skipped:
-        self.skipped.add(name)
-        reason = getattr(e, 'strerror', None) or e
-        logging.warning('Skipped %s: %s', name, reason)
+        self.skipped[name] = str(getattr(e, 'strerror', None) or e)
+        logging.warning('Skipped %s: %s', name, self.skipped[name])
       return None
     return {'image': image, 'mask': np.bool_(True), **self._target(example)}
 

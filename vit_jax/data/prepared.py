@@ -50,6 +50,10 @@ class TfdsSource:
     """Returns the labels, int [N]; reads the whole split."""
     return np.array([int(record['label']) for record in self._records])
 
+  def names(self) -> list[str]:
+    """Returns the names of all images, without those of their files."""
+    return [f'{self._name}, record {i}' for i in range(len(self))]
+
 
 @functools.cache
 def _builder(dataset: str, root: pathlib.Path) -> tfds.core.DatasetBuilder:

@@ -37,10 +37,13 @@ class Source(Protocol):
 
 @runtime_checkable
 class LabelledSource(Source, Protocol):
-  """A source that can return all labels at once."""
+  """A source that can return all labels and all names at once."""
 
   def labels(self) -> np.ndarray:
     """Returns the labels of all images, int [N]."""
+
+  def names(self) -> Sequence[str]:
+    """Returns the names of all images."""
 
 
 class ArraySource:
@@ -63,6 +66,9 @@ class ArraySource:
 
   def labels(self) -> np.ndarray:
     return np.asarray(self._labels, int)
+
+  def names(self) -> list[str]:
+    return [f'image {i}' for i in range(len(self))]
 
 
 class StandIn:

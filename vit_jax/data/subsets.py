@@ -33,6 +33,10 @@ class Subset:
   def labels(self) -> Int[np.ndarray, ' N']:
     return self._source.labels()[self._indices]
 
+  def names(self) -> list[str]:
+    names = self._source.names()
+    return [names[i] for i in self._indices]
+
 
 def _by_class(
   source: sources.LabelledSource, fewest: int, setting: str

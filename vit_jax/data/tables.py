@@ -77,6 +77,10 @@ class TableSource:
     """Returns the labels of all images, int [N]."""
     return np.array(self._labels, int)
 
+  def names(self) -> Sequence[str]:
+    """Returns the paths of all images, or the rows they are in."""
+    return self._names
+
 
 def open_table(
   path: pathlib.Path, split: str, columns: Columns = DEFAULT

@@ -21,6 +21,29 @@ def best(
   return [(labels[i], float(row[i])) for i in order]
 
 
+def margin(row: Float32[np.ndarray, ' K']) -> float:
+  """Returns the difference between the two largest probabilities."""
+  *_, second, first = np.sort(np.append(row, 0.0))
+  return float(first - second)
+
+
+def entropy(row: Float32[np.ndarray, ' K'], *, is_sigmoid: bool) -> float:
+  """Returns the entropy of an image's class in nats.
+
+  With `is_sigmoid`, the sum of the entropies of all classes, each present or not.
+  """
+  p = row.astype(float)
+  if is_sigmoid:
+    p = np.append(p, 1 - p)
+  p = p[p > 0]
+  return float(-(p * np.log(p)).sum())
+
+
+def unsure_first(rows: Rows) -> Rows:
+  """Yields all rows, those with the smallest margin first."""
+  yield from sorted(rows, key=lambda row: margin(row[1]))
+
+
 def with_names(
   rows: Rows, names: Sequence[str], labels: Sequence[str], top_k: int
 ) -> Iterator[tuple[str, Prediction]]:

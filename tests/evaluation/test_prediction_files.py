@@ -1,0 +1,124 @@
+"""A row an image, the unsure ones first, and the files that were skipped."""
+
+import csv
+import dataclasses
+import json
+
+from made import random_weights
+from made import VIT
+import numpy as np
+from processes import call_command
+from pyarrow import parquet
+import pytest
+import scipy.stats
+
+import vit_jax
+from vit_jax.evaluation import prediction_files
+from vit_jax.evaluation import ranking
+from vit_jax.runtime import errors
+from vit_jax.weights import artifact
+
+
+@pytest.fixture(scope='module')
+def model(tmp_path_factory):
+  """An artifact that knows the colours of `image_folder`."""
+  weights = dataclasses.replace(
+    random_weights(VIT, num_classes=3), class_names=['blue', 'green', 'red']
+  )
+  path = tmp_path_factory.mktemp('model') / 'artifact'
+  artifact.save(path, weights)
+  return path
+
+
+def test_margin_and_entropy():
+  rng = np.random.default_rng(0)
+  p = rng.dirichlet(np.ones(5)).astype(np.float32)
+  first, second = np.sort(p)[::-1][:2]
+  assert ranking.margin(p) == pytest.approx(first - second)
+  assert ranking.entropy(p, is_sigmoid=False) == pytest.approx(
+    scipy.stats.entropy(p), rel=1e-5
+  )
+  both = sum(scipy.stats.entropy([x, 1 - x]) for x in p)
+  assert ranking.entropy(p, is_sigmoid=True) == pytest.approx(both, rel=1e-5)
+  assert ranking.margin(np.float32([0.3])) == pytest.approx(0.3)
+  rows = [(0, np.float32([1, 0])), (1, np.float32([0.5, 0.5]))]
+  assert [i for i, _ in ranking.unsure_first(iter(rows))] == [1, 0]
+
+
+def read(path):
+  """Returns the rows of a file as text and numbers, without empty cells."""
+  if path.suffix == '.parquet':
+    rows = parquet.read_table(path).to_pylist()
+  elif path.suffix == '.csv':
+    rows = list(csv.DictReader(path.open(encoding='utf-8')))
+  else:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+      for name, p in row.pop('probabilities', {}).items():
+        row[f'probability of {name}'] = p
+  return [
+    {
+      k: v if k in _TEXT else float(v)
+      for k, v in row.items()
+      if v not in ('', None)
+    }
+    for row in rows
+  ]
+
+
+_TEXT = ('image', 'label', 'predicted', 'skipped')
+
+
+def test_predict_writes_all_formats(model, image_folder, tmp_path):
+  folder = image_folder / 'test' / 'red'
+  (folder / 'bad.jpg').write_bytes(b'no image')
+  found = []
+  for suffix in ('.csv', '.jsonl', '.parquet'):
+    path = tmp_path / f'x{suffix}'
+    result = call_command(
+      'predict',
+      f'--model={model}',
+      f'--output={path}',
+      '--on_bad_image=skip',
+      '--sort=unsure',
+      str(folder),
+    )
+    assert f'The predictions of 6 images are in {path}' in result.stdout
+    found.append(read(path))
+  assert found[0] == found[1] == found[2]
+  *rows, bad = found[0]
+  assert bad['image'].endswith('bad.jpg')
+  assert 'not a JPEG' in bad['skipped']
+  assert bad.keys() == {'image', 'skipped'}
+  assert [r['margin'] for r in rows] == sorted(r['margin'] for r in rows)
+  names = [row['image'] for row in rows]
+  wanted = dict(
+    zip(names, vit_jax.load(model).predict(names, top_k=1), strict=True)
+  )
+  for row in rows:
+    [(label, p)] = wanted[row['image']]
+    assert row['predicted'] == label
+    assert row['confidence'] == pytest.approx(p, abs=1e-6)
+    assert row[f'probability of {label}'] == row['confidence']
+
+
+def test_evaluate_writes_labels(model, image_folder, tmp_path):
+  path = tmp_path / 'x.csv'
+  result = call_command(
+    'evaluate',
+    f'--model={model}',
+    f'--dataset={image_folder}',
+    f'--predictions={path}',
+  )
+  rows = read(path)
+  assert len(rows) == 15
+  assert all(f'/test/{row["label"]}/' in row['image'] for row in rows)
+  right = np.mean([row['label'] == row['predicted'] for row in rows])
+  assert json.loads(result.stdout)['accuracy_test'] == pytest.approx(right)
+
+
+def test_other_endings_are_refused_before_anything_is_read():
+  result = call_command('predict', '--model=nowhere', '--output=x.xls', 'y')
+  assert 'output=x.xls must end in .csv, .jsonl, .parquet' in result.stderr
+  with pytest.raises(errors.UserError, match='must end in'):
+    prediction_files.write([], 'x')
