@@ -69,6 +69,7 @@ _TOOLS = {  # What single commands need, and their tests.
     'onnxruntime>=1.24.1,<2',
   ],
   'demo': ['gradio>=6,<7'],
+  'heic': ['pillow-heif>=1,<2'],  # The pictures of telephones.
   'wandb': ['wandb>=0.20,<1'],  # For config.loggers.
   'mlflow': ['mlflow>=3.1,<4'],  # Likewise.
 }

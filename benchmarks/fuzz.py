@@ -33,6 +33,7 @@ from vit_jax.commands import predict
 from vit_jax.configs import common
 from vit_jax.configs import validate
 from vit_jax.data import captions
+from vit_jax.data import decoding
 from vit_jax.data import text
 from vit_jax.data import transforms
 from vit_jax.reporting import curves
@@ -87,7 +88,7 @@ def _decode(path: pathlib.Path) -> None:
   data = path.read_bytes()
   for exif in (False, True):
     try:
-      image = transforms.decode(data, exif=exif)
+      image = decoding.decode(data, exif=exif)
     except ValueError:
       continue
     transforms.stack([transforms.eval_image(image, (16, 16), 20)])

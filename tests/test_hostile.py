@@ -18,7 +18,7 @@ import pytest
 from benchmarks import fuzz
 from vit_jax import checkpoint
 from vit_jax.data import cifar
-from vit_jax.data import transforms
+from vit_jax.data import decoding
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
@@ -107,16 +107,16 @@ def jpeg(width, height):
 def test_images_that_claim_to_be_huge_are_refused(data, side, exif):
   before = memory()
   with pytest.raises(ValueError, match='pixels, more than the'):
-    transforms.decode(data(abs(side), side), exif=exif)
+    decoding.decode(data(abs(side), side), exif=exif)
   assert memory() - before < 50
 
 
 def test_images_of_other_formats_are_not_opened():
   image = np.zeros((4, 4, 3), np.uint8)
-  for suffix in ('.tiff', '.ppm', '.hdr'):
+  for suffix in ('.jp2', '.ppm', '.hdr'):
     data = cv2.imencode(suffix, image)[1].tobytes()
-    with pytest.raises(ValueError, match='not a JPEG, PNG, WebP or BMP image'):
-      transforms.decode(data)
+    with pytest.raises(ValueError, match='not a JPEG, PNG'):
+      decoding.decode(data)
 
 
 def test_a_zip_bomb_is_refused(tmp_path):

@@ -61,8 +61,8 @@ def keep_one_class(root):
     shutil.rmtree(root / split / 'blue')
 
 
-def add_tif(root):
-  (root / 'test' / 'red' / '3.tif').write_bytes(b'II*')
+def add_jp2(root):
+  (root / 'test' / 'red' / '3.jp2').write_bytes(b'II*')
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def add_tif(root):
     (break_file, readiness.FAILED, 'red/3.jpg cannot be decoded: not a JPEG, '),
     (remove_test, readiness.FAILED, "Split 'test' of"),
     (keep_one_class, readiness.FAILED, "has only one class, 'green'"),
-    (add_tif, readiness.WARNING, 'files that are not read, test: 1 .tif'),
+    (add_jp2, readiness.WARNING, 'files that are not read, test: 1 .jp2'),
   ],
 )
 def test_a_folder_is_opened_as_training_does(

@@ -177,7 +177,7 @@ def test_image_names_may_be_in_another_unicode_form(tmp_path, on_disk):
     ('tsv', '1.jpg a cat', r"captions.tsv, line 2: '1.jpg a cat' has no TAB"),
     ('tsv', '1.jpg\t ', 'line 2: the caption of 1.jpg is empty'),
     ('tsv', 'no.jpg\tcat', 'line 2: there is no image .*train/no.jpg'),
-    ('tsv', 'a.gif\tcat', r'line 2: .*a.gif is not an image: names.*\.webp'),
+    ('tsv', 'a.jxl\tcat', r'line 2: .*a.jxl is not an image: names.*\.webp'),
     ('jsonl', '{"image": "1.jpg"', 'captions.jsonl, line 2: not JSON'),
     ('jsonl', '{"image": "1.jpg"}', 'line 2: not of the form {"image"'),
     ('jsonl', '{"image": "1.jpg", "captions": []}', 'line 2: not of the form'),

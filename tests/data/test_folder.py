@@ -37,21 +37,21 @@ def message(root, split='train'):
 
 def test_files_that_are_not_read_are_counted_by_suffix(image_folder, caplog):
   add_images(
-    image_folder / 'train' / 'red', 'a.tif', 'b.TIF', 'c.gif', '.x.tif'
+    image_folder / 'train' / 'red', 'a.jp2', 'b.JP2', 'c.jxl', '.x.jp2'
   )
-  add_images(image_folder / 'test' / 'red', 'a.tif')
+  add_images(image_folder / 'test' / 'red', 'a.jp2')
   add_images(image_folder / 'train' / 'blue' / 'more', 'x', 'notes.txt')
   source = sources.get_source(str(image_folder), 'train')
   assert len(source) == 36
-  assert source.unread == {'.tif': 2, '.gif': 1, '.txt': 1, 'no suffix': 1}
-  assert '5 files are not read, 2 .tif, 1 .gif, 1 .txt, 1 no' in caplog.text
+  assert source.unread == {'.jp2': 2, '.jxl': 1, '.txt': 1, 'no suffix': 1}
+  assert '5 files are not read, 2 .jp2, 1 .jxl, 1 .txt, 1 no' in caplog.text
   both = sources.get_source(str(image_folder), 'train[:50%]+test+train[50%:]')
   assert sum(both.unread.values()) == 6
 
 
 def test_a_class_of_formats_that_are_not_read_is_refused(image_folder):
-  add_images(image_folder / 'train' / 'grey', 'a.tif', 'b.tif', 'c.txt')
-  assert 'train/grey has no images that can be read, but 2 .tif, 1 .txt' in (
+  add_images(image_folder / 'train' / 'grey', 'a.jp2', 'b.jp2', 'c.txt')
+  assert 'train/grey has no images that can be read, but 2 .jp2, 1 .txt' in (
     message(image_folder)
   )
 
@@ -67,13 +67,13 @@ def test_images_outside_class_folders_show_the_layout(tmp_path):
   assert message(tmp_path) == (
     f'{tmp_path} has 2 images in train, but not in class folders. It must look'
     f' like <class>/<image>, or train/<class>/<image> and test/<class>/<image>,'
-    f' with images .jpg, .jpeg, .png, .webp, .bmp.'
+    f' with images {", ".join(image_files.SUFFIXES)}.'
   )
 
 
 @pytest.mark.parametrize(
   ('names', 'want'),
-  [((), 'has no images. It'), (('a.tif',), 'has no images, but 1 .tif. It'),
+  [((), 'has no images. It'), (('a.jp2',), 'has no images, but 1 .jp2. It'),
    (('a.png',), 'has 1 images, but no splits. It')],
 )  # fmt: skip
 def test_missing_classes_show_what_is_there(tmp_path, names, want):

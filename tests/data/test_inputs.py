@@ -150,17 +150,17 @@ def test_pixels_of_a_source_must_be_uint8():
 def test_files_that_are_not_read_are_counted(tmp_path, caplog):
   (tmp_path / 'more').mkdir()
   image = Image.fromarray(picture())
-  for name in ('a.JPG', 'b.tif', 'more/c.TIF', 'more/d.png', '.e.tif', 'f'):
+  for name in ('a.JPG', 'b.jp2', 'more/c.JP2', 'more/d.png', '.e.jp2', 'f'):
     image.save(tmp_path / name, 'PNG')
   found = inputs.find([str(tmp_path)])
   assert [x.removeprefix(f'{tmp_path}/') for x in found] == [
     'a.JPG',
     'more/d.png',
   ]
-  assert f'{tmp_path}: 3 files are not read, 2 .tif, 1 no suffix' in caplog.text
+  assert f'{tmp_path}: 3 files are not read, 2 .jp2, 1 no suffix' in caplog.text
   (tmp_path / 'a.JPG').unlink()
   (tmp_path / 'more' / 'd.png').unlink()
-  with pytest.raises(errors.UserError, match='has no images .*, but 2 .tif, 1'):
+  with pytest.raises(errors.UserError, match='has no images .*, but 2 .jp2, 1'):
     inputs.find([str(tmp_path)])
 
 

@@ -12,10 +12,10 @@ import pytest
 import tensorflow_datasets as tfds
 
 from vit_jax.data import cifar
+from vit_jax.data import decoding
 from vit_jax.data import pipeline
 from vit_jax.data import prepared
 from vit_jax.data import sources
-from vit_jax.data import transforms
 from vit_jax.runtime import errors
 
 
@@ -39,7 +39,7 @@ def test_folder_gives_images_and_labels(image_folder):
   for i in range(36):
     example = source[i]
     assert source.class_names[example['label']] in example['name']
-    image = transforms.decode(example['image'])
+    image = decoding.decode(example['image'])
     assert image.mean(axis=(0, 1)).argmax() == 2 - example['label']
 
 
@@ -235,7 +235,7 @@ def test_tfds_data_prepared_as_array_record(tfds_dir):
   assert source.class_names == ['disc', 'ring', 'star']
   for i in range(9):
     example = source[i]
-    image = transforms.decode(example['image'])
+    image = decoding.decode(example['image'])
     assert image.shape == (10, 12, 3)
     assert image[0, 0, 0] // 20 % 3 == example['label']
   again = pickle.loads(pickle.dumps(source))

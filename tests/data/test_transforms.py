@@ -8,6 +8,7 @@ import pytest
 
 from vit_jax.data import augment
 from vit_jax.data import crops
+from vit_jax.data import decoding
 from vit_jax.data import transforms
 
 TF = golden_arrays('tf_pixels.npz')
@@ -34,19 +35,19 @@ def file(name):
 @pytest.mark.parametrize('name', EXACT)
 def test_decoding_equals_tensorflow_bit_for_bit(name):
   np.testing.assert_array_equal(
-    transforms.decode(file(name)), TF[f'decoded/{name}']
+    decoding.decode(file(name)), TF[f'decoded/{name}']
   )
 
 
 def test_cmyk_is_close_to_tensorflow():
-  got = transforms.decode(file('cmyk.jpg')).astype(int)
+  got = decoding.decode(file('cmyk.jpg')).astype(int)
   assert np.abs(got - TF['decoded/cmyk.jpg']).max() <= 3
 
 
 @pytest.mark.parametrize('name', EXACT)
 def test_evaluation_pixels_equal_tensorflow(name):
   want = (TF[f'resized/{name}'] - 127.5) / 127.5
-  image = transforms.decode(file(name))
+  image = decoding.decode(file(name))
   resized = transforms.resize(image, (48, 31))
   np.testing.assert_allclose((resized - 127.5) / 127.5, want, atol=1e-4)
   sent = transforms.stack([transforms.eval_image(image, (48, 31))])
@@ -64,17 +65,17 @@ def test_device_resize_equals_tensorflow():
 
 @pytest.mark.parametrize('name', FILES)
 def test_files_decode_to_one_channel(name):
-  image = transforms.decode(file(name), channels=1)
+  image = decoding.decode(file(name), channels=1)
   assert image.shape == (40, 53, 1)
   assert image.std() > 20
 
 
 def test_webp_and_exif():
   _, data = cv2.imencode('.webp', TF['decoded/rgb.png'][..., ::-1])
-  image = transforms.decode(data.tobytes())
+  image = decoding.decode(data.tobytes())
   assert np.abs(image.astype(int) - TF['decoded/rgb.png']).mean() < 8
-  upright = transforms.decode(file('exif.jpg'), exif=True)
-  stored = transforms.decode(file('exif.jpg'))
+  upright = decoding.decode(file('exif.jpg'), exif=True)
+  stored = decoding.decode(file('exif.jpg'))
   assert upright.shape == (53, 40, 3)
   turned = np.rot90(stored, -1).astype(int)
   assert np.abs(upright - turned).mean() < 3
@@ -85,7 +86,7 @@ def test_webp_and_exif():
 )
 def test_bytes_that_are_not_an_image_raise(data):
   with pytest.raises(ValueError, match=r'.'):
-    transforms.decode(data)
+    decoding.decode(data)
 
 
 @pytest.mark.parametrize('size', CROPS)

@@ -150,7 +150,7 @@ def test_copies_are_found_and_other_images_are_not(folder):
 
 def test_survey_counts_sizes_and_names_broken_files(folder):
   (folder / 'dog' / 'broken.jpg').write_bytes(b'\xff\xd8')
-  (folder / 'dog' / 'x.tif').write_bytes(b'')
+  (folder / 'dog' / 'x.jp2').write_bytes(b'')
   grey = np.full((60, 24), 255, np.uint8)
   cv2.imwrite(str(folder / 'cat' / 'grey.png'), grey)
   found = survey.of_dataset(str(folder))
@@ -161,13 +161,13 @@ def test_survey_counts_sizes_and_names_broken_files(folder):
     str(folder / 'dog' / 'broken.jpg')
   ]
   assert sum(p['modes'].get('L', 0) for p in parts) == 1
-  assert train_part['unread'] == {'.tif': 1}
+  assert train_part['unread'] == {'.jp2': 1}
   assert train_part['widths'] == [24, 30, 30] or test_part['widths'][0] == 24
   rows = sources.get_source(str(folder), 'train[:80%]')
-  from vit_jax.data import transforms
+  from vit_jax.data import decoding
 
   pixels = [
-    transforms.decode(x['image']) / 255 for x in rows if len(x['image']) > 2
+    decoding.decode(x['image']) / 255 for x in rows if len(x['image']) > 2
   ]
   mean = np.mean([x.mean((0, 1)) for x in pixels], axis=0)
   square = np.mean([(x**2).mean((0, 1)) for x in pixels], axis=0)

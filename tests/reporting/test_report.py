@@ -137,7 +137,7 @@ def test_unread_files_and_a_perfect_model_are_reported(
   shutil.copytree(workdir, tmp_path / 'run')
   images = shutil.copytree(workdir.parent / 'images', tmp_path / 'moved')
   (images / 'test' / 'blue' / '0.jpg').write_text('not an image')
-  (images / 'test' / 'green' / 'x.tif').write_bytes(b'II*')
+  (images / 'test' / 'green' / 'x.jp2').write_bytes(b'II*')
   source = sources.get_source(str(images), 'test')
   run = workdir_lib.at(tmp_path / 'run')
   split = pipeline.Decoded(source)
@@ -155,7 +155,7 @@ def test_unread_files_and_a_perfect_model_are_reported(
   found = Page(path.read_text())
   assert found.ids >= {'confusion', 'confused', 'data'}
   assert 'No image was predicted as another class.' in found.text
-  assert '1 .tif' in found.text
+  assert '1 .jp2' in found.text
   assert '1 images cannot be decoded' in found.text
 
 

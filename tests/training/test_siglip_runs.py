@@ -17,6 +17,7 @@ from vit_jax import train
 from vit_jax import zero_shot
 from vit_jax.configs import unused
 from vit_jax.data import augment
+from vit_jax.data import decoding
 from vit_jax.data import inputs
 from vit_jax.data import text
 from vit_jax.data import transforms
@@ -90,7 +91,7 @@ def test_zero_shot_of_the_artifact_gives_the_probabilities_of_the_model(
   weights = zero_shot.load(str(workdir / 'artifact'))
   image, labels = str(captions / 'test' / 'red0.png'), ['red', 'a', 'e']
   [(_, got)] = zero_shot.classify(weights, [image], labels, templates=['{}'])
-  pixels = transforms.decode(inputs.read(image), channels=3, exif=False)
+  pixels = decoding.decode(inputs.read(image), channels=3, exif=False)
   pixels = transforms.lit_image(pixels, weights.preprocessing.size)[None]
   tokens = text.get_tokenizer('siglip', weights.vocabulary, 8)(labels)
   zimg, ztxt, out = weights.module().apply(

@@ -16,7 +16,8 @@ survey         what a data set has: counts, sizes, faults
 copies         images that show the same
 inputs         files, folders, addresses and arrays that users pass to predict
 preprocessing  how an image becomes the input of a model: one record
-transforms     host: decode, crop, resize, flip
+decoding       files of images to pixels
+transforms     host: crop, resize, flip
 crops          crop geometry and sampling
 randaugment    host: RandAugment
 augment        device: crop, resize, flip, normalise

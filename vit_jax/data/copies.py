@@ -10,7 +10,7 @@ import cv2
 from jaxtyping import Int, UInt8, UInt64
 import numpy as np
 
-from vit_jax.data import transforms
+from vit_jax.data import decoding
 
 # Two images are copies if at most so many of the 64 bits of their gradients differ,
 # and their thumbnails differ by so many grey levels on average.
@@ -63,7 +63,7 @@ def _decoded(source: Any, index: int) -> UInt8[np.ndarray, 'S S'] | None:
   try:
     image = source[index]['image']
     if not isinstance(image, np.ndarray):
-      image = transforms.decode(image, channels=1)
+      image = decoding.decode(image, channels=1)
   except (OSError, ValueError):
     return None
   return thumbnail(image)

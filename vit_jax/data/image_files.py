@@ -10,12 +10,14 @@ from absl import logging
 
 from vit_jax.runtime import errors
 
-SUFFIXES = ('.jpg', '.jpeg', '.png', '.webp', '.bmp')
+SUFFIXES = (
+  '.jpg', '.jpeg', '.png', '.webp', '.bmp', '.tif', '.tiff', '.gif', '.avif',
+  '.heic', '.heif',
+)  # fmt: skip
 
 # Images of unsupported formats.
 _UNREAD = (
-  '.tif', '.tiff', '.gif', '.jfif', '.heic', '.heif', '.avif', '.jxl', '.jp2',
-  '.ppm', '.pgm', '.pbm', '.pnm', '.dcm', '.dng', '.raw', '.cr2', '.nef', '.arw',
+  '.jfif', '.jxl', '.jp2', '.ppm', '.pgm', '.pbm', '.pnm', '.dcm', '.dng', '.raw', '.cr2', '.nef', '.arw',
 )  # fmt: skip
 
 

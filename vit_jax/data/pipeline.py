@@ -22,6 +22,7 @@ from absl import logging
 import grain
 import numpy as np
 
+from vit_jax.data import decoding
 from vit_jax.data import sources
 from vit_jax.data import transforms
 from vit_jax.runtime import errors
@@ -102,7 +103,7 @@ class Decoded:
       example = self.source[index]
       image, name = example['image'], example['name']
       if not isinstance(image, np.ndarray):
-        image = transforms.decode(
+        image = decoding.decode(
           image, channels=self.num_channels, exif=self.exif
         )
       elif image.dtype != np.uint8:

@@ -14,9 +14,9 @@ from PIL import Image
 
 from vit_jax.data import class_counts
 from vit_jax.data import copies
+from vit_jax.data import decoding
 from vit_jax.data import sources
 from vit_jax.data import tables
-from vit_jax.data import transforms
 
 _EXAMPLES = 5  # Copies that are named.
 
@@ -94,7 +94,7 @@ def _examine(source: sources.Source, index: int) -> _Facts:
     header = {'format': 'array', 'mode': 'array'}
     if not isinstance(image, np.ndarray):
       header = _header(image)
-      image = transforms.decode(image)
+      image = decoding.decode(image)
   except (OSError, ValueError) as e:
     return _Facts(
       getattr(e, 'filename', None) or name,

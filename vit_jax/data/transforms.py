@@ -1,13 +1,11 @@
-"""Host transforms, in NumPy: decode, crop, resize, flip.
+"""Host transforms, in NumPy: crop, resize, flip.
 
-At evaluation the pixels are those of the official code, `tf.image.decode_jpeg`
-and `tf.image.resize`, to 1e-4 of the range [-1, 1].
+At evaluation the pixels are those of the official code, which `decoding` and
+`tf.image.resize` give, to 1e-4 of the range [-1, 1].
 """
 
 from collections.abc import Sequence
 import dataclasses
-import functools
-import struct
 from typing import Any
 
 import cv2
@@ -15,98 +13,12 @@ import grain
 from jaxtyping import Float32, Shaped, UInt8
 import numpy as np
 import PIL.Image
-import simplejpeg
 
 from vit_jax.data import crops
+from vit_jax.data import decoding
 from vit_jax.data import randaugment
 
-Image = UInt8[np.ndarray, 'H W C']
-
-_MAX_PIXELS = 1 << 27  # Twice as many as the largest image of ImageNet.
-
-# By channel count: names in OpenCV and simplejpeg.
-_DECODERS = {
-  1: (cv2.IMREAD_GRAYSCALE, 'GRAY'),
-  3: (cv2.IMREAD_COLOR_RGB, 'RGB'),
-}
-
-
-def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
-  """Decodes a JPEG, PNG, WebP or BMP file to uint8 [H, W, channels].
-
-  Greyscale, CMYK, palette and 16-bit files are converted; transparency is
-  dropped. JPEG gives the pixels of `tf.image.decode_jpeg` bit for bit. `exif`
-  turns the image upright by its EXIF tag. Raises ValueError at bytes that are
-  not an image.
-  """
-  if channels not in _DECODERS:
-    raise ValueError(f'Files decode to 1 or 3 channels, not {channels}.')
-  _silence()
-  flags, colorspace = _DECODERS[channels]
-  is_jpeg = data.startswith(b'\xff\xd8')
-  header = simplejpeg.decode_jpeg_header(data) if is_jpeg else None
-  height, width = header[:2] if header else _size(data)
-  if height * width > _MAX_PIXELS:
-    raise ValueError(
-      f'{height} x {width} pixels, more than the {_MAX_PIXELS} that are read'
-    )
-  # simplejpeg cannot convert CMYK to RGB, OpenCV can.
-  if not exif and header and header[2] != 'CMYK':
-    return _decode_jpeg(data, colorspace)
-  if not exif:
-    flags |= cv2.IMREAD_IGNORE_ORIENTATION
-  try:
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-  except cv2.error as e:
-    raise ValueError(str(e).strip()) from e
-  if image is None:
-    raise ValueError('a damaged image')
-  return image.reshape(*image.shape[:2], channels)
-
-
-@functools.cache
-def _silence() -> None:
-  """Keeps OpenCV from printing the errors that it raises or returns."""
-  logs = getattr(cv2.utils, 'logging', cv2)  # It moved in OpenCV 5.
-  logs.setLogLevel(0)
-
-
-def _size(data: bytes) -> tuple[int, int]:
-  """Returns (height, width) from the header of a PNG or BMP.
-
-  OpenCV would allocate memory for a billion pixels, which a file of a kilobyte
-  can claim. A WebP cannot claim so many and has no simple header: (0, 0).
-  """
-  try:
-    if data.startswith(b'\x89PNG\r\n\x1a\n'):
-      width, height = struct.unpack_from('>II', data, 16)
-      return height, width
-    if data.startswith(b'BM'):
-      kind = '<HH' if data[14:18] == b'\x0c\0\0\0' else '<ii'
-      width, height = struct.unpack_from(kind, data, 18)
-      return abs(height), abs(width)
-  except struct.error as e:
-    raise ValueError('a truncated image') from e
-  if data[:4] == b'RIFF' and data[8:12] == b'WEBP':
-    return 0, 0
-  raise ValueError('not a JPEG, PNG, WebP or BMP image')
-
-
-def _decode_jpeg(data: bytes, colorspace: str) -> Image:
-  decode = functools.partial(
-    simplejpeg.decode_jpeg,
-    data,
-    colorspace=colorspace,
-    fastdct=True,
-    fastupsample=False,
-  )
-  try:
-    return decode()
-  except ValueError as e:
-    # TensorFlow only warns of these; it refuses truncated files too.
-    if 'extraneous bytes' not in str(e):
-      raise
-    return decode(strict=False)
+Image = decoding.Image
 
 
 def resize(image: Image, size: crops.Size) -> Float32[np.ndarray, 'h w C']:

@@ -9,9 +9,9 @@ import ml_collections
 import numpy as np
 
 from vit_jax.data import batching
+from vit_jax.data import decoding
 from vit_jax.data import pipeline
 from vit_jax.data import sources
-from vit_jax.data import transforms
 from vit_jax.runtime import errors
 from vit_jax.training import resolve
 
@@ -86,7 +86,7 @@ def of_classes(source: sources.LabelledSource) -> Sheet:
       try:
         image = source[i]['image']
         if not isinstance(image, np.ndarray):
-          image = transforms.decode(image)
+          image = decoding.decode(image)
       except (OSError, ValueError):  # Counted by `survey`.
         continue
       images.append(cv2.resize(image, (_MIN_SIDE, _MIN_SIDE)))

@@ -1,0 +1,128 @@
+"""TIFF, GIF, AVIF and HEIC; the other formats are in test_transforms.py."""
+
+import io
+import struct
+
+import cv2
+import numpy as np
+from pictures import picture
+import PIL.Image
+import pytest
+
+from vit_jax.data import decoding
+from vit_jax.data import image_files
+from vit_jax.data import inputs
+
+RGB = picture()
+GREY = RGB[..., 0]
+
+
+def saved(array, kind, **options):
+  file = io.BytesIO()
+  PIL.Image.fromarray(array).save(file, kind, **options)
+  return file.getvalue()
+
+
+@pytest.mark.parametrize('compression', [None, 'tiff_lzw', 'tiff_deflate'])
+def test_tiff_keeps_every_pixel(compression):
+  data = saved(RGB, 'TIFF', compression=compression)
+  np.testing.assert_array_equal(decoding.decode(data), RGB)
+  grey = decoding.decode(saved(GREY, 'TIFF', compression=compression))
+  np.testing.assert_array_equal(grey, GREY[..., None].repeat(3, -1))
+  one = decoding.decode(data, channels=1)
+  want = np.asarray(PIL.Image.fromarray(RGB).convert('L'))[..., None]
+  np.testing.assert_array_equal(one, want)
+
+
+def test_16_bits_are_those_of_a_png():
+  deep = GREY.astype(np.uint16) * 257
+  tiff, png = saved(deep, 'TIFF'), saved(deep, 'PNG')
+  for channels in (1, 3):
+    np.testing.assert_array_equal(
+      decoding.decode(tiff, channels=channels),
+      decoding.decode(png, channels=channels),
+    )
+  colour = cv2.imencode('.tiff', RGB[..., ::-1].astype(np.uint16) * 257)[1]
+  np.testing.assert_array_equal(decoding.decode(colour.tobytes()), RGB)
+
+
+def test_gif_gives_its_first_frame():
+  palette = PIL.Image.fromarray(RGB).convert('P')
+  other = PIL.Image.fromarray(RGB[::-1].copy()).convert('P')
+  file = io.BytesIO()
+  palette.save(file, 'GIF', save_all=True, append_images=[other])
+  want = np.asarray(palette.convert('RGB'))
+  np.testing.assert_array_equal(decoding.decode(file.getvalue()), want)
+
+
+def test_avif_and_heic():
+  smooth = cv2.GaussianBlur(RGB, (0, 0), 3)
+  far = lambda data: np.abs(decoding.decode(data).astype(int) - smooth).mean()
+  assert far(saved(smooth, 'AVIF', quality=95)) < 3
+  heif = pytest.importorskip('pillow_heif')
+  heif.register_heif_opener()
+  assert far(saved(smooth, 'HEIF', quality=95)) < 3
+
+
+def test_without_its_package_heic_says_what_to_install(monkeypatch):
+  monkeypatch.setitem(__import__('sys').modules, 'pillow_heif', None)
+  decoding._open_heif.cache_clear()
+  data = b'\0\0\0\x18ftypheic\0\0\0\0mif1heic'
+  with pytest.raises(ValueError, match=r"pip install 'vit_jax\[heic\]'"):
+    decoding.decode(data)
+
+
+def test_a_tiff_is_upright():
+  exif = PIL.Image.Exif()
+  exif[0x0112] = 6
+  data = saved(RGB, 'TIFF', exif=exif)
+  for exif in (False, True):
+    np.testing.assert_array_equal(
+      decoding.decode(data, exif=exif), np.rot90(RGB, -1)
+    )
+
+
+def test_what_has_no_single_picture_of_8_or_16_bits_is_refused():
+  file = io.BytesIO()
+  pages = [PIL.Image.fromarray(RGB)] * 3
+  pages[0].save(file, 'TIFF', save_all=True, append_images=pages[1:])
+  with pytest.raises(
+    ValueError, match='a TIFF of 3 pages, which must have one'
+  ):
+    decoding.decode(file.getvalue())
+  with pytest.raises(ValueError, match='mode F, whose values have no fixed'):
+    decoding.decode(saved(GREY.astype(np.float32) / 255, 'TIFF'))
+
+
+@pytest.mark.parametrize('kind', ['TIFF', 'GIF', 'AVIF'])
+def test_damaged_files_are_refused(kind):
+  data = saved(RGB, kind)
+  for cut in (5, 20, len(data) // 2):
+    with pytest.raises(ValueError, match=f'a damaged {kind}|not a JPEG'):
+      decoding.decode(data[:cut])
+
+
+def test_a_small_file_that_claims_to_be_huge_is_refused():
+  tiff = struct.pack('<2sHIH', b'II', 42, 8, 9)
+  tags = [(256, 4, 100_000), (257, 4, 100_000), (258, 3, 8), (259, 3, 1)]
+  tags += [
+    (262, 3, 1),
+    (273, 4, 8),
+    (277, 3, 1),
+    (278, 4, 100_000),
+    (279, 4, 10),
+  ]
+  for tag, kind, value in tags:
+    tiff += struct.pack('<HHII', tag, kind, 1, value)
+  with pytest.raises(ValueError, match='more pixels than'):
+    decoding.decode(tiff + bytes(8))
+
+
+def test_folders_and_predictions_read_them(tmp_path):
+  for name, kind in (('a.tif', 'TIFF'), ('b.GIF', 'GIF'), ('c.avif', 'AVIF')):
+    (tmp_path / name).write_bytes(saved(RGB, kind))
+  (tmp_path / 'd.jp2').write_bytes(b'')
+  found = image_files.find(tmp_path)
+  assert len(found.images) == 3
+  assert found.unread == {'.jp2': 1}
+  assert len(inputs.find([str(tmp_path)])) == 3

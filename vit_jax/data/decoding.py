@@ -1,0 +1,164 @@
+"""Files of images to pixels."""
+
+import functools
+import io
+import struct
+
+import cv2
+from jaxtyping import UInt8
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import simplejpeg
+
+Image = UInt8[np.ndarray, 'H W C']
+
+FORMATS = 'JPEG, PNG, WebP, BMP, TIFF, GIF, AVIF or HEIC'
+
+_MAX_PIXELS = 1 << 27  # Twice as many as the largest image of ImageNet.
+
+# By channel count: names in OpenCV and simplejpeg.
+_DECODERS = {
+  1: (cv2.IMREAD_GRAYSCALE, 'GRAY'),
+  3: (cv2.IMREAD_COLOR_RGB, 'RGB'),
+}
+
+
+def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
+  """Decodes an image file of any format of `FORMATS` to uint8 [H, W, channels].
+
+  Greyscale, CMYK, palette and 16-bit files are converted; transparency is
+  dropped; a GIF gives its first frame. JPEG gives the pixels of
+  `tf.image.decode_jpeg` bit for bit. `exif` turns the image upright by its EXIF
+  tag; TIFF and HEIC always are. Raises ValueError at bytes that are not such an image.
+  """
+  if channels not in _DECODERS:
+    raise ValueError(f'Files decode to 1 or 3 channels, not {channels}.')
+  _silence()
+  flags, colorspace = _DECODERS[channels]
+  is_jpeg = data.startswith(b'\xff\xd8')
+  header = simplejpeg.decode_jpeg_header(data) if is_jpeg else None
+  if not is_jpeg and (kind := _pillow_kind(data)):
+    return _decode_by_pillow(data, kind, channels, exif)
+  height, width = header[:2] if header else _size(data)
+  _check_size(height, width)
+  # simplejpeg cannot convert CMYK to RGB, OpenCV can.
+  if not exif and header and header[2] != 'CMYK':
+    return _decode_jpeg(data, colorspace)
+  if not exif:
+    flags |= cv2.IMREAD_IGNORE_ORIENTATION
+  try:
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+  except cv2.error as e:
+    raise ValueError(str(e).strip()) from e
+  if image is None:
+    raise ValueError('a damaged image')
+  return image.reshape(*image.shape[:2], channels)
+
+
+def _check_size(height: int, width: int) -> None:
+  if height * width > _MAX_PIXELS:
+    raise ValueError(
+      f'{height} x {width} pixels, more than the {_MAX_PIXELS} that are read'
+    )
+
+
+def _pillow_kind(data: bytes) -> str:
+  """Returns the format of a file that Pillow must open; '' for others."""
+  if data[:4] in (b'II*\0', b'MM\0*'):
+    return 'TIFF'
+  if data[:4] == b'GIF8':
+    return 'GIF'
+  if data[4:8] == b'ftyp':
+    return 'AVIF' if data[8:12] in (b'avif', b'avis') else 'HEIF'
+  return ''
+
+
+def _decode_by_pillow(
+  data: bytes, kind: str, channels: int, exif: bool
+) -> Image:
+  """Returns the only picture of a file, or the first frame of a GIF."""
+  if kind == 'HEIF':
+    _open_heif()
+  try:
+    with PIL.Image.open(io.BytesIO(data), formats=[kind]) as picture:
+      _check_size(picture.height, picture.width)
+      frames = getattr(picture, 'n_frames', 1)
+      if kind == 'TIFF' and frames > 1:
+        raise ValueError(f'a TIFF of {frames} pages, which must have one')
+      if picture.mode in ('I', 'F'):
+        raise ValueError(
+          f"a {kind} of Pillow's mode {picture.mode}, whose values have no fixed"
+          f' range: save it with 8 or 16 bits'
+        )
+      turned = PIL.ImageOps.exif_transpose(picture) if exif else picture
+      return _as_array(turned, channels)
+  except PIL.Image.DecompressionBombError as e:
+    raise ValueError(f'more pixels than the {_MAX_PIXELS} that are read') from e
+  except (OSError, SyntaxError, EOFError, struct.error) as e:
+    raise ValueError(f'a damaged {kind}: {e}') from e
+
+
+def _as_array(picture: PIL.Image.Image, channels: int) -> Image:
+  if picture.mode.startswith('I;16'):  # As OpenCV does: the upper 8 bits.
+    grey = (np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8)
+    return grey[..., None].repeat(channels, axis=-1)
+  converted = picture.convert('L' if channels == 1 else 'RGB')
+  return np.asarray(converted).reshape(picture.height, picture.width, channels)
+
+
+@functools.cache
+def _open_heif() -> None:
+  """Lets Pillow open HEIC files; raises ValueError if it cannot."""
+  try:
+    import pillow_heif
+  except ImportError as e:
+    raise ValueError(
+      "a HEIC file, which needs pip install 'vit_jax[heic]'"
+    ) from e
+  pillow_heif.register_heif_opener()
+
+
+@functools.cache
+def _silence() -> None:
+  """Keeps OpenCV from printing the errors that it raises or returns."""
+  logs = getattr(cv2.utils, 'logging', cv2)  # It moved in OpenCV 5.
+  logs.setLogLevel(0)
+
+
+def _size(data: bytes) -> tuple[int, int]:
+  """Returns (height, width) from the header of a PNG or BMP.
+
+  OpenCV would allocate memory for a billion pixels, which a file of a kilobyte
+  can claim. A WebP cannot claim so many and has no simple header: (0, 0).
+  """
+  try:
+    if data.startswith(b'\x89PNG\r\n\x1a\n'):
+      width, height = struct.unpack_from('>II', data, 16)
+      return height, width
+    if data.startswith(b'BM'):
+      kind = '<HH' if data[14:18] == b'\x0c\0\0\0' else '<ii'
+      width, height = struct.unpack_from(kind, data, 18)
+      return abs(height), abs(width)
+  except struct.error as e:
+    raise ValueError('a truncated image') from e
+  if data[:4] == b'RIFF' and data[8:12] == b'WEBP':
+    return 0, 0
+  raise ValueError(f'not a {FORMATS} image')
+
+
+def _decode_jpeg(data: bytes, colorspace: str) -> Image:
+  decode = functools.partial(
+    simplejpeg.decode_jpeg,
+    data,
+    colorspace=colorspace,
+    fastdct=True,
+    fastupsample=False,
+  )
+  try:
+    return decode()
+  except ValueError as e:
+    # TensorFlow only warns of these; it refuses truncated files too.
+    if 'extraneous bytes' not in str(e):
+      raise
+    return decode(strict=False)
