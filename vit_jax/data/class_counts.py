@@ -72,7 +72,7 @@ def weights(setting: str, source: Any) -> Float[np.ndarray, ' K'] | None:
       f"config.class_weights is 'balanced', but there are no images to train on of"
       f' {_some(missing)}.'
     )
-  return np.float32(numbers.sum() / (len(names) * numbers))
+  return (numbers.sum() / (len(names) * numbers)).astype(np.float32)
 
 
 def _range(counts: dict[str, int]) -> str:

@@ -21,6 +21,10 @@ from vit_jax.data import tables
 _EXAMPLES = 5  # Copies that are named.
 
 
+def _nothing() -> np.ndarray:
+  return np.zeros(0)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Facts:
   """What one image is; `reason` says why it cannot be decoded."""
@@ -30,8 +34,8 @@ class _Facts:
   format: str = ''
   mode: str = ''
   size: tuple[int, int] = (0, 0)
-  mean: np.ndarray | None = None
-  square: np.ndarray | None = None
+  mean: np.ndarray = dataclasses.field(default_factory=_nothing)
+  square: np.ndarray = dataclasses.field(default_factory=_nothing)
   thumbnail: np.ndarray | None = None
 
 

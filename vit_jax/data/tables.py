@@ -102,7 +102,7 @@ def open_table(
   _check_overlap(names, of_row, path)
   class_names = _class_names(table, of_row, path, columns)
   labels = _labels(table, class_names, path, columns)
-  rows = {name: [] for name in sorted(set(of_row))}
+  rows: dict[str, list[int]] = {name: [] for name in sorted(set(of_row))}
   for row, name in enumerate(of_row):
     rows[name].append(row)
   rows, split = folder.with_test(rows, split)
@@ -113,7 +113,7 @@ def open_table(
   for name, start, end in parts:
     order = unsplit.stratified(
       [labels[row] for row in rows[name]],
-      _hashes([images[row] for row in rows[name]]),
+      unsplit.hashes([images[row] for row in rows[name]]),
     )
     chosen += [rows[name][i] for i in order[start:end]]
   return TableSource(
@@ -284,10 +284,3 @@ def _labels(
       )
     labels.append(places[_text(value)])
   return labels
-
-
-def _hashes(images: Sequence[str | bytes]) -> list[bytes]:
-  """Returns a hash of the content of each image."""
-  if all(isinstance(x, str) for x in images):
-    return unsplit.hashes(images)
-  return [unsplit.content_hash(x) for x in images]

@@ -57,13 +57,20 @@ def stratified(targets: Sequence[Any], contents: Sequence[bytes]) -> list[int]:
   return sorted(range(len(targets)), key=lambda i: (places[i], contents[i], i))
 
 
-def hashes(paths: Sequence[str]) -> list[bytes]:
-  """Returns the hash of each file's content; of its name if it cannot be read."""
+def hashes(images: Sequence[str | bytes]) -> list[bytes]:
+  """Returns the hash of the content of each image.
+
+  Images are the paths of files, or their bytes. Of a file that cannot be read, it is
+  the hash of the name.
+  """
   with futures.ThreadPoolExecutor(_THREADS) as pool:
-    return list(pool.map(_file_hash, paths))
+    return list(pool.map(_hash, images))
 
 
-def _file_hash(path: str) -> bytes:
+def _hash(image: str | bytes) -> bytes:
+  if isinstance(image, bytes):
+    return content_hash(image)
+  path = image
   try:
     status = os.stat(path)
     return _known_hash(path, status.st_size, status.st_mtime_ns)

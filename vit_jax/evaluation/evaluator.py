@@ -71,16 +71,17 @@ def make_eval_fn(
     batches = batching.eval_batches(data, mesh, batch_size)
     sums = (step_fn(params, batch) for batch in batches)
     # Summed on the device: fetching would stop the next step from starting.
-    totals, (*counts, distance) = jax.device_get(
+    totals, by_class = jax.device_get(
       functools.reduce(functools.partial(jax.tree.map, jnp.add), sums)
     )
     totals = {k: float(v) for k, v in totals.items()}
     count = int(totals.pop(scores.EXAMPLES))
     number = examples_and_skipped(data, count)  # Raises at 0.
-    by_class = scores.ByClass(*counts, distance=float(distance))
+    examples, correct, predicted, distance = by_class
+    of_classes = scores.ByClass(examples, correct, predicted, float(distance))
     return {
       **{k: v / count for k, v in totals.items()},
-      **by_class.scores(),
+      **of_classes.scores(),
       **number,
       **probe_fn(params),
     }

@@ -187,13 +187,12 @@ def summary(p: Predictions) -> dict[str, int | float]:
 def _by_class(p: Predictions) -> ByClass:
   best = p.best[:, 0]
   count = 1 + max(p.labels.max(), best.max())
-  return ByClass(
-    *(
-      np.bincount(x, minlength=count).astype(float)
-      for x in (p.labels, best[p.correct], best)
-    ),
-    distance=float(np.square(p.labels - best).sum()),
+  examples, correct, predicted = (
+    np.bincount(x, minlength=count).astype(float)
+    for x in (p.labels, best[p.correct], best)
   )
+  distance = float(np.square(p.labels - best).sum())
+  return ByClass(examples, correct, predicted, distance)
 
 
 def details(p: Predictions, class_names: Sequence[str]) -> dict[str, Any]:

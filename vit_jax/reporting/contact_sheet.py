@@ -92,7 +92,7 @@ def of_classes(source: sources.LabelledSource) -> Sheet:
       images.append(cv2.resize(image, (_MIN_SIDE, _MIN_SIDE)))
       captions.append([name])
   stacked = np.stack(images).reshape(len(images), _MIN_SIDE, _MIN_SIDE, -1)
-  return draw(np.float32(stacked) / 255, captions)
+  return draw(stacked.astype(np.float32) / 255, captions)
 
 
 def _augment(

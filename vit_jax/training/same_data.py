@@ -57,7 +57,7 @@ def check(
   test = 'config.pp.test'
   if 'copies' in before.get(test, {}):
     now[test]['copies'] = before[test]['copies']
-  elif not resumed and getattr(splits.train.source, 'split_by', ''):
+  elif not resumed and getattr(splits.train.source, 'split_by', None):
     now[test]['copies'] = _count_copies(splits)
   return now
 
