@@ -67,11 +67,21 @@ def test_wrong_checksum_is_refused(server, tmp_path):
 
 
 def start(code, folder):
-  """Starts a process that says when it is about to run `code`."""
+  """Starts a process that says when it is about to run `code`.
+
+  While it waits for another process, a file of its number is in FOLDER.waiting.
+  """
   code = f"""
-import sys
+import logging as python_logging, os, pathlib, sys
 from absl import logging
 logging.set_verbosity('info')
+class Waiting(python_logging.Handler):
+  def emit(self, record):
+    if 'another process' in record.getMessage():
+      folder = pathlib.Path(sys.argv[1] + '.waiting')
+      folder.mkdir(exist_ok=True)
+      (folder / str(os.getpid())).touch()
+logging.get_absl_logger().addHandler(Waiting())
 print('ready', flush=True)
 {code}"""
   process = start_command(sys.executable, '-c', code, str(folder))
@@ -102,7 +112,12 @@ def test_processes_share_one_download(server, tmp_path, code, count):
   with running(processes) as wait:
     while not server.requests:
       time.sleep(0.01)
-    time.sleep(1)  # Without a lock, the others would ask now.
+    waiting = tmp_path.with_name(f'{tmp_path.name}.waiting')
+    while len(list(waiting.glob('*'))) < 2:
+      # Without a lock, the others would ask too.
+      assert len(server.requests) == 1
+      assert all(process.poll() is None for process in processes)
+      time.sleep(0.01)
     server.gate.set()
     results = wait()
   assert [r.returncode for r in results] == [0, 0, 0], results
@@ -110,7 +125,7 @@ def test_processes_share_one_download(server, tmp_path, code, count):
   files = [p for p in tmp_path.rglob('*') if p.is_file()]
   assert len(files) == count
   assert all(p.read_bytes() == TOKEN.read_bytes() for p in files)
-  assert any('another process' in r.stderr for r in results)
+  assert sum('another process' in r.stderr for r in results) == 2
   tokens = [token for path, token in server.hub_requests if 'org/vit' in path]
   assert set(tokens) == ({'Bearer hf_secret'} if 'hf://' in code else set())
 
