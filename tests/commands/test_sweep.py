@@ -63,7 +63,7 @@ def test_the_best_rate_is_trained_on_everything(finished):
   assert (final['pp']['train'], final['pp']['test']) == ('train', 'test')
   assert final['base_lr'] == best['base_lr']
   for path in workdir.glob('*/base_lr=0.0*/**/metrics.jsonl'):
-    assert path.read_text().count('accuracy_test') == 1
+    assert path.read_text().count('"accuracy_test"') == 1
   image = cv2.imread(str(workdir / 'sweep.png'))
   assert image.shape[0] > 300 > image.min()
 
