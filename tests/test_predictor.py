@@ -263,6 +263,7 @@ def test_bad_images_are_named_or_skipped(token, tmp_path):
     list(kept.predict_names([bad], top_k=1))
   source = inputs.InputSource([bad], 3)
   source.class_names, source.labels = ['class 0'], lambda: np.zeros(1, int)
+  source.names = lambda: [bad]
   for call in (
     lambda: scores.predict(kept.probabilities(source), kept.labels, source),
     lambda: probes.of_rows(kept.iter_features, ['knn'], source, source),

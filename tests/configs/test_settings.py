@@ -128,11 +128,11 @@ def test_every_setting_is_read():
   reads |= {f'config.{read}' for read in reads if read.startswith('pp.')}
   names = list(fields(common.get_config()))
   assert len(names) > 40
-  # The mesh is passed on as a whole; epochs become steps, `freeze` is read of
+  # The mesh and the columns of a table are passed on as a whole; epochs become steps, `freeze` is read of
   # the config of a stage.
   epochs = {f'config.{name}' for name in resolved.EPOCHS.values()}
   unread = set(names) - reads - epochs - {'config.freeze'}
-  unread = [n for n in unread if 'mesh' not in n]
+  unread = [n for n in unread if n.split('.')[1] not in ('mesh', 'columns')]
   assert not unread
 
 
@@ -242,6 +242,7 @@ _WITHOUT_RULE = {
   *('pretrained', 'pretrained_dir', 'dataset', 'tfds_data_dir', 'vocabulary'),
   *('adapt_patches', 'scan_layers', 'report', 'lock_image_tower'),
   *('pp.balance_classes', 'pp.flip', 'pp.exif'),
+  *('columns.image', 'columns.label', 'columns.split', 'columns.classes'),
 }
 
 

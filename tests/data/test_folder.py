@@ -74,7 +74,7 @@ def test_images_outside_class_folders_show_the_layout(tmp_path):
 @pytest.mark.parametrize(
   ('names', 'want'),
   [((), 'has no images. It'), (('a.jp2',), 'has no images, but 1 .jp2. It'),
-   (('a.png',), 'has 1 images, but no splits. It')],
+   (('a.png',), 'has 1 images, but not in class folders. It')],
 )  # fmt: skip
 def test_missing_classes_show_what_is_there(tmp_path, names, want):
   add_images(tmp_path, *names)

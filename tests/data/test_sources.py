@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 from vit_jax.data import cifar
 from vit_jax.data import decoding
 from vit_jax.data import pipeline
-from vit_jax.data import prepared
+from vit_jax.data import prepared as prepared_lib
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 
@@ -253,7 +253,7 @@ def test_missing_tfds_data_and_splits_are_named(tfds_dir):
 
 def test_preparing_an_unknown_data_set_is_refused(tmp_path):
   with pytest.raises(errors.UserError) as e:
-    prepared.prepare('no_such_data_set', data_dir=str(tmp_path))
+    prepared_lib.prepare('no_such_data_set', data_dir=str(tmp_path))
   assert 'no_such_data_set cannot be prepared' in str(e.value)
   assert '\n' not in str(e.value)
 
@@ -269,7 +269,7 @@ def test_tfds_versions_and_configs_are_chosen(tfds_dir, tmp_path):
   def source(name):
     return sources.get_source(name, 'train', data_dir=str(root))
 
-  assert '10.0.0' in str(prepared._builder('shapes', root).data_path)
+  assert '10.0.0' in str(prepared_lib._builder('shapes', root).data_path)
   assert len(source('shapes:9.0.0')) == len(source('forms/small')) == 12
   with pytest.raises(
     errors.UserError, match=r'one of forms/large, forms/small'

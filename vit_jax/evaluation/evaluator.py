@@ -49,16 +49,7 @@ def make_eval_fn(
       scores.EXAMPLES: jnp.ones_like(labels),
     }
     sums = {k: jnp.sum(v, where=mask) for k, v in values.items()}
-    count = functools.partial(jnp.bincount, length=logits.shape[-1])
-    correct = mask & (best[:, 0] == labels)
-    distance = jnp.square(best[:, 0] - labels).astype(float)
-    by_class = [  # As in `scores.ByClass`.
-      count(labels, mask.astype(float)),
-      count(labels, correct.astype(float)),
-      count(best[:, 0], mask.astype(float)),
-      jnp.sum(distance, where=mask),
-    ]
-    return sums, by_class
+    return sums, _by_class(best[:, 0], labels, mask, logits.shape[-1])
 
   # Replicated, so that every host has all counts.
   step_fn = jax.jit(
@@ -87,6 +78,21 @@ def make_eval_fn(
     }
 
   return eval_fn
+
+
+def _by_class(
+  best: Array, labels: Array, mask: Array, classes: int
+) -> list[Array]:
+  """Returns the counts of `scores.ByClass` of a batch."""
+  count = functools.partial(jnp.bincount, length=classes)
+  correct = mask & (best == labels)
+  distance = jnp.square(best - labels).astype(float)
+  return [
+    count(labels, mask.astype(float)),
+    count(labels, correct.astype(float)),
+    count(best, mask.astype(float)),
+    jnp.sum(distance, where=mask),
+  ]
 
 
 def with_average(

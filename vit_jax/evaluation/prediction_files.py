@@ -101,14 +101,14 @@ def _columns(rows: Sequence[Row]) -> list[str]:
 
 def _write_csv(rows: Sequence[Row], path: pathlib.Path) -> None:
   flat = [_flat(row) for row in rows]
-  with path.open('w', newline='', encoding='utf-8') as f:
+  with open(path, 'w', newline='', encoding='utf-8') as f:
     writer = csv.DictWriter(f, _columns(flat))
     writer.writeheader()
     writer.writerows(flat)
 
 
 def _write_jsonl(rows: Sequence[Row], path: pathlib.Path) -> None:
-  with path.open('w', encoding='utf-8') as f:
+  with open(path, 'w', encoding='utf-8') as f:
     f.writelines(json.dumps(row) + '\n' for row in rows)
 
 
