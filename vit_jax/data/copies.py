@@ -61,9 +61,7 @@ def thumbnail(image: UInt8[np.ndarray, 'H W C']) -> UInt8[np.ndarray, 'S S']:
 
 def _decoded(source: Any, index: int) -> UInt8[np.ndarray, 'S S'] | None:
   try:
-    image = source[index]['image']
-    if not isinstance(image, np.ndarray):
-      image = decoding.decode(image, channels=1)
+    image = decoding.as_pixels(source[index]['image'], channels=1)
   except (OSError, ValueError):
     return None
   return thumbnail(image)

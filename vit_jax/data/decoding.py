@@ -56,6 +56,13 @@ def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
   return image.reshape(*image.shape[:2], channels)
 
 
+def as_pixels(image: bytes | Image, channels: int = 3) -> Image:
+  """Returns the pixels of an image of a source, which may be decoded already."""
+  if isinstance(image, np.ndarray):
+    return image
+  return decode(image, channels=channels)
+
+
 def _check_size(height: int, width: int) -> None:
   if height * width > _MAX_PIXELS:
     raise ValueError(

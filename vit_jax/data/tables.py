@@ -1,6 +1,7 @@
 """Tables of images and their labels: .csv, .tsv, .jsonl and .parquet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -127,7 +128,28 @@ def open_table(
 
 def has_splits(path: pathlib.Path, columns: Columns = DEFAULT) -> bool:
   """Whether a table says which images are for the test."""
+  if path.suffix.lower() == '.parquet':  # Its images need not be read.
+    return columns.split in _parquet_names(path)
   return columns.split in _read(path, columns)
+
+
+def _parquet_names(path: pathlib.Path) -> list[str]:
+  from pyarrow import parquet  # Imported late: only tables need it.
+
+  with _reading(path):
+    return parquet.read_schema(path).names
+
+
+@contextlib.contextmanager
+def _reading(path: pathlib.Path) -> Iterator[None]:
+  """Turns an error of reading a table into one line."""
+  import pyarrow as pa  # Imported late: only tables need it.
+
+  try:
+    yield
+  except (OSError, pa.ArrowException) as e:
+    reason = getattr(e, 'strerror', None) or errors.first_line(e)
+    raise errors.UserError(f'{path} cannot be read: {reason}') from e
 
 
 def _read(path: pathlib.Path, columns: Columns) -> dict[str, list[Any]]:
@@ -138,9 +160,9 @@ def _read(path: pathlib.Path, columns: Columns) -> dict[str, list[Any]]:
   from pyarrow import parquet
 
   wanted = (columns.image, columns.label, columns.split)
-  try:
+  with _reading(path):
     if path.suffix.lower() == '.parquet':
-      names = parquet.read_schema(path).names
+      names = _parquet_names(path)
       table = parquet.read_table(
         path, columns=[n for n in wanted if n in names]
       )
@@ -159,9 +181,6 @@ def _read(path: pathlib.Path, columns: Columns) -> dict[str, list[Any]]:
           strings_can_be_null=True,
         ),
       )
-  except (OSError, pa.ArrowException) as e:
-    reason = getattr(e, 'strerror', None) or errors.first_line(e)
-    raise errors.UserError(f'{path} cannot be read: {reason}') from e
   for setting in ('image', 'label'):
     if (name := getattr(columns, setting)) not in table.column_names:
       raise errors.UserError(

@@ -28,8 +28,8 @@ def rows_of(
 
   Args:
     outputs: index and probabilities of each decoded image.
-    names: of all images.
-    classes: of the model.
+    names: names of all images.
+    classes: classes of the model, in the order of the logits.
     skipped: why images were skipped, by their names; filled as `outputs` is read.
     labels: true classes of all images, if they are known.
     is_sigmoid: whether the classes do not exclude each other.

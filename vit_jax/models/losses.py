@@ -33,7 +33,7 @@ def softmax_cross_entropy(
   """Cross-entropy in nats; `labels` are classes or shares of classes.
 
   Args:
-    logits: of all classes.
+    logits: outputs of the head.
     labels: classes, or the share of each class.
     label_smoothing: share of the target that is spread over all classes.
     class_weights: factor of the terms of each class.

@@ -19,7 +19,7 @@ Sheet = UInt8[np.ndarray, 'rows columns 3']
 Captions = list[list[str]]
 
 _MIN_SIDE = 128  # Smaller images are enlarged.
-_MOST_IMAGES = 64  # Of all classes together.
+_MOST_IMAGES = 64  # On the sheet of a data set.
 # Pixels: height of a line of text, space between images.
 _LINE, _MARGIN = 16, 4
 _ONE_HOST = (0, 1)
@@ -84,9 +84,7 @@ def of_classes(source: sources.LabelledSource) -> Sheet:
   for label, name in enumerate(names):
     for i in np.flatnonzero(labels == label)[:each].tolist():
       try:
-        image = source[i]['image']
-        if not isinstance(image, np.ndarray):
-          image = decoding.decode(image)
+        image = decoding.as_pixels(source[i]['image'])
       except (OSError, ValueError):  # Counted by `survey`.
         continue
       images.append(cv2.resize(image, (_MIN_SIDE, _MIN_SIDE)))

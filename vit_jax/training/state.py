@@ -100,7 +100,7 @@ class Saver:
     """Opens the checkpoints of a workdir.
 
     Args:
-      workdir: of the run.
+      workdir: workdir of the run.
       keep: number of newest checkpoints to keep.
       metric: chooses the best one, which is kept too; one of `config.best_metric`.
       read_only: whether another run may write there.
