@@ -18,6 +18,7 @@ from vit_jax.commands import cli
 from vit_jax.data import batching
 from vit_jax.evaluation import evaluator
 from vit_jax.evaluation import scores
+from vit_jax.models import losses
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
@@ -84,7 +85,7 @@ def _evaluate(
     weights.module(),
     data,
     mesh,
-    loss=config.loss,
+    loss=losses.LOSSES[config.loss],
     batch_size=config.batch_eval,
   )
   return eval_fn(weights.params)

@@ -73,7 +73,6 @@ class Predictor:
 
   Attributes:
     weights: parameters, model and preprocessing.
-    labels: names of the classes, in the order of the logits.
     skipped: why images could not be decoded, by their names, if
       `on_bad_image='skip'`.
   """
@@ -91,7 +90,6 @@ class Predictor:
     module = tower.module()
     assert isinstance(module, capture.Model)
     self.weights = weights
-    self.labels = list(weights.class_names)
     self.skipped: dict[str, str] = {}
     self._module = module
     self._on_bad_image = on_bad_image
@@ -106,6 +104,11 @@ class Predictor:
 
   def __repr__(self) -> str:
     return f'Predictor({weights_lib.describe(self.weights)})'
+
+  @property
+  def labels(self) -> list[str]:
+    """Names of the classes, or of the numbers, in the order of the logits."""
+    return list(self.weights.class_names)
 
   @property
   def image_shape(self) -> tuple[int, int, int]:
@@ -123,22 +126,27 @@ class Predictor:
     >>> [prediction] = model.predict(image, top_k=2)
     >>> [label for label, probability in prediction]
     ['class 152', 'class 92']
+
+    Of a model whose images may have several classes, it returns those that reach
+    their threshold; of one that predicts numbers, the name and value of each.
     """
     rows = self.probabilities(images)
-    return [ranking.best(row, self.labels, top_k) for _, row in rows]
+    return [ranking.choose(row, self.weights, top_k) for _, row in rows]
 
   def predict_names(
     self, names: Sequence[str], *, top_k: int = 5
   ) -> Iterator[tuple[str, ranking.Prediction]]:
-    """Yields the name and the most probable classes of each decoded image."""
+    """Yields the name of each decoded image, and what `predict` returns for it."""
     rows = self.probabilities(names)
-    return ranking.with_names(rows, names, self.labels, top_k)
+    choose = functools.partial(
+      ranking.choose, weights=self.weights, top_k=top_k
+    )
+    return ranking.with_names(rows, names, choose)
 
   def probabilities(self, images: Any) -> Rows:
-    """Yields the index and the probabilities [K] of each decoded image."""
+    """Yields the index and the probabilities [K], or numbers, of each decoded image."""
     weights_lib.check_can_predict(self.weights)
-    is_sigmoid = self.weights.loss == 'sigmoid'
-    squash = jax.nn.sigmoid if is_sigmoid else jax.nn.softmax
+    squash = weights_lib.squash(self.weights)
 
     def probabilities(params: Any, x: Float[Array, 'B H W C']) -> Array:
       return squash(inference.apply(self._module, params, x))

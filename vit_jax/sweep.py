@@ -17,7 +17,7 @@ import ml_collections
 
 from vit_jax import train as train_lib
 from vit_jax.configs import spec
-from vit_jax.data import batching
+from vit_jax.data import datasets
 from vit_jax.evaluation import scores
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
@@ -77,7 +77,7 @@ def sweep(
       or a final run fails.
   """
   root, how = storage.as_path(workdir), config.sweep
-  config = batching.with_splits(config)
+  config = datasets.with_data(config)
   train = train or train_lib.train_and_evaluate
   trials, finals = [], {}
   for rate in how.base_lr:

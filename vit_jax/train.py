@@ -11,11 +11,14 @@ import ml_collections
 
 from vit_jax import official
 from vit_jax.configs import arguments
+from vit_jax.configs import spec
 from vit_jax.configs import validate
 from vit_jax.data import batching
+from vit_jax.data import datasets
 from vit_jax.evaluation import evaluator
 from vit_jax.models import blocks
 from vit_jax.models import flops
+from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import loop
@@ -29,6 +32,7 @@ from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
 from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import units
 
 Batch = dict[str, Array]
 
@@ -72,6 +76,7 @@ def _resolve(
   """Returns the complete settings of the run and its checkpoints."""
   mesh = sharding.make_mesh(**config.mesh)
   start.check(config, workdir, mesh)
+  config = datasets.with_data(config)
   saver = state_lib.Saver(workdir, config.keep_checkpoints, config.best_metric)
   begun = None if saver.latest_step is None else workdir
   return resolve.resolve(config, mesh, begun=begun), saver
@@ -155,17 +160,26 @@ def _write_artifacts(
   for path, tree in trees.items():
     if not tree:
       continue
+    fitted = task.fit(tree)
     params = blocks.unstack(artifact.to_numpy(tree))
     if jax.process_index():
       continue
+    if task.scale:
+      heads = spec.of(run.config.model).heads
+      params = units.in_units(params, heads, task.scale.mean, task.scale.std)
+    if path == workdir.artifact and fitted:
+      files.write_json({'step': info['step'], **fitted}, workdir.fitted)
     weights = weights_lib.Weights(
       params=params,
       model=arguments.of_saved_model(run.config),
       class_names=task.data.class_names,
       preprocessing=task.data.preprocessing,
       loss=run.config.loss,
+      task=run.config.task,
+      units=task.data.units,
       info=json.loads(json.dumps(info)),
       vocabulary=task.vocabulary,
+      **fitted,
     )
     artifact.save(path, weights)
     logging.info('The model is in %s: %s', path, metrics or 'not evaluated')

@@ -115,8 +115,7 @@ def classify(
   assert size  # `load` checks it.
   params = jax.device_put(dict(weights.params))
   ztxt = _embed_labels(weights, params, labels, templates, batch_size)
-  is_sigmoid = weights.loss == 'sigmoid'
-  squash = jax.nn.sigmoid if is_sigmoid else jax.nn.softmax
+  squash = weights_lib.squash(weights)
 
   @jax.jit
   def probabilities(params, ztxt, images: Array) -> Float[Array, 'B K']:
@@ -139,7 +138,8 @@ def classify(
   rows = pipeline.decoded_rows(
     batches, functools.partial(probabilities, params, ztxt)
   )
-  return ranking.with_names(rows, paths, labels, top_k)
+  choose = functools.partial(ranking.best, labels=labels, top_k=top_k)
+  return ranking.with_names(rows, paths, choose)
 
 
 def _check(labels: Sequence[str], templates: Sequence[str]) -> None:

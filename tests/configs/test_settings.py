@@ -242,7 +242,7 @@ _WITHOUT_RULE = {
   *('pretrained', 'pretrained_dir', 'dataset', 'tfds_data_dir', 'vocabulary'),
   *('adapt_patches', 'scan_layers', 'report', 'lock_image_tower'),
   *('pp.balance_classes', 'pp.flip', 'pp.exif'),
-  *('columns.image', 'columns.label', 'columns.split', 'columns.classes'),
+  *(f'columns.{field}' for field in common.get_config().columns),
 }
 
 
@@ -257,7 +257,7 @@ def test_settings_have_a_rule_that_accepts_their_default():
 
 def test_choices_equal_the_tables_of_implementations():
   tables = {
-    'loss': losses.LOSSES,
+    'loss': (*losses.LOSSES, *losses._OF_DIFFERENCE),
     'attention': ('auto', *attention.ATTENTION),
     'remat': ('', *blocks.REMAT_POLICIES),
   }

@@ -16,7 +16,7 @@ from vit_jax import checkpoint
 from vit_jax import train
 from vit_jax.configs import common
 from vit_jax.data import sources
-from vit_jax.data import tables
+from vit_jax.data import table_files
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
 
@@ -59,7 +59,7 @@ def write(rows, path):
 
 def content(path, split, **columns):
   source = sources.get_source(
-    str(path), split, columns=tables.Columns(**columns)
+    str(path), split, columns=table_files.Columns(**columns)
   )
   source = pickle.loads(pickle.dumps(source))  # As for worker processes.
   examples = [source[i] for i in range(len(source))]
@@ -69,7 +69,7 @@ def content(path, split, **columns):
 
 def message(path, split='train', **columns):
   with pytest.raises(errors.UserError) as e:
-    sources.get_source(str(path), split, columns=tables.Columns(**columns))
+    sources.get_source(str(path), split, columns=table_files.Columns(**columns))
   assert '\n' not in str(e.value)
   return str(e.value)
 
@@ -152,7 +152,7 @@ def test_classes_are_text_and_numbers_are_in_their_order(
 def test_mistakes_are_named_with_their_row(rows, tmp_path):
   path = write(rows, tmp_path / 't.csv')
   assert message(path, label='kind') == (
-    f"{path} has no column 'kind', only image, label, split, other. Name the one"
+    f"{path} has no column 'kind' (or 'labels', 'target'), only image, label, split, other. Name the one"
     f' with the labels: config.columns.label=NAME.'
   )
   (tmp_path / 'c.txt').write_text('red\nblue\n')

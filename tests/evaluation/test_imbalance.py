@@ -11,11 +11,13 @@ from runs import tiny_lit
 from sklearn import metrics
 
 from vit_jax import train
-from vit_jax.configs import common
+from vit_jax.configs import labels
 from vit_jax.configs import unused
 from vit_jax.configs import validate
 from vit_jax.data import class_counts
 from vit_jax.data import sources
+from vit_jax.evaluation import multilabel
+from vit_jax.evaluation import regression
 from vit_jax.evaluation import scores
 from vit_jax.models import losses
 from vit_jax.runtime import errors
@@ -132,9 +134,17 @@ def test_settings_are_checked(image_folder, captions):
 
 
 def test_best_metrics_are_those_that_are_measured():
-  names = set(common.RULES['best_metric'].choices)
   p = scores.summary(predictions([0, 1], [0, 0]))
-  assert names - {scores.LOSS} <= set(p)
+  numbers = np.float32([[1, 0], [0, 1]])
+  found = {
+    labels.MULTICLASS: p,
+    labels.MULTILABEL: multilabel.summary(numbers, numbers, [0.5, 0.5]),
+    labels.REGRESSION: regression.summary(numbers, numbers),
+  }
+  assert found.keys() == set(labels.TASKS)
+  for task, measured in found.items():
+    assert set(labels.METRICS[task]) - {scores.LOSS} <= set(measured)
+  assert labels.ERRORS[0] == scores.LOSS
 
 
 def test_a_run_is_weighted_and_keeps_its_best_checkpoint(

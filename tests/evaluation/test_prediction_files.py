@@ -17,6 +17,7 @@ from vit_jax.evaluation import prediction_files
 from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
 from vit_jax.weights import artifact
+from vit_jax.weights import record as weights_lib
 
 
 @pytest.fixture(scope='module')
@@ -42,7 +43,8 @@ def test_margin_and_entropy():
   assert ranking.entropy(p, is_sigmoid=True) == pytest.approx(both, rel=1e-5)
   assert ranking.margin(np.float32([0.3])) == pytest.approx(0.3)
   rows = [(0, np.float32([1, 0])), (1, np.float32([0.5, 0.5]))]
-  assert [i for i, _ in ranking.unsure_first(iter(rows))] == [1, 0]
+  weights = weights_lib.Weights({}, None)
+  assert [i for i, _ in ranking.unsure_first(iter(rows), weights)] == [1, 0]
 
 
 def read(path):

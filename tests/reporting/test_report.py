@@ -17,7 +17,7 @@ from runs import tiny
 
 from vit_jax import checkpoint
 from vit_jax.commands import train as train_command
-from vit_jax.data import batching
+from vit_jax.data import datasets
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.reporting import report
@@ -141,7 +141,7 @@ def test_unread_files_and_a_perfect_model_are_reported(
   source = sources.get_source(str(images), 'test')
   run = workdir_lib.at(tmp_path / 'run')
   split = pipeline.Decoded(source)
-  data = same_data.check(run, batching.Splits(split, split), resumed=False)
+  data = same_data.check(run, datasets.Splits(split, split), resumed=False)
   same_data.remember(run, data)
   evaluated = report.scores.predict
 

@@ -129,7 +129,8 @@ def test_loss_fn_applies_loss_and_label_smoothing():
     params = models.init_params(model, (16, 16, 3))
     params['head']['bias'] = jnp.array([1.0, 2.0, 0.0, -1.0])
     batch = {'image': jnp.zeros((2, 16, 16, 3)), 'label': jnp.array([1, 1])}
-    loss_fn = update.make_loss_fn(model, lambda key, x: x, name, smoothing)
+    of_name = functools.partial(losses.LOSSES[name], label_smoothing=smoothing)
+    loss_fn = update.make_loss_fn(model, lambda key, x: x, of_name)
     return loss_fn(params, batch, jax.random.key(0))
 
   for name in ('softmax', 'sigmoid'):
@@ -155,7 +156,7 @@ def test_loss_fn_mixes_images_and_labels():
     return own * images, own * shares + (1 - own) * shares[::-1]
 
   def loss(mix, batch_labels):
-    loss_fn = update.make_loss_fn(model, lambda key, x: x, 'softmax', mix=mix)
+    loss_fn = update.make_loss_fn(model, lambda key, x: x, mix=mix)
     batch = {'image': images, 'label': batch_labels}
     return loss_fn(params, batch, jax.random.key(7))
 

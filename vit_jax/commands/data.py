@@ -76,6 +76,11 @@ def _of_split(facts: dict) -> list[str]:
   if facts['classes']:
     counts = sorted(facts['classes'].items(), key=lambda row: -row[1])
     rows['classes'] = ', '.join(f'{name} {n:,}' for name, n in counts)
+  for name, x in (facts['numbers'] or {}).items():
+    rows[name] = (
+      f'{x["lowest"]:.4g} to {x["highest"]:.4g} {x.get("unit", "")},'
+      f' mean {x["mean"]:.4g}, standard deviation {x["std"]:.4g}'
+    )
   if 'mean' in facts:
     (h0, h, h1), (w0, w, w1) = facts['heights'], facts['widths']
     rows['pixels'] = f'{h} x {w} (median), {h0} to {h1} x {w0} to {w1}'
@@ -89,7 +94,8 @@ def _of_split(facts: dict) -> list[str]:
     rows['not read'] = image_files.count_text(facts['unread'])
   rows['broken'] = str(len(facts['broken']))
   rows['copies'] = str(facts['copies']['pairs'])
-  lines = [f'  {name:9}{text}' for name, text in rows.items()]
+  width = max(8, *map(len, rows))
+  lines = [f'  {name:{width}} {text}' for name, text in rows.items()]
   broken = [f'    {x["name"]}: {x["reason"]}' for x in facts['broken']]
   return lines + broken[:_MOST_BROKEN] + _examples(facts['copies'])
 

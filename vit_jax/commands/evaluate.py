@@ -1,4 +1,4 @@
-"""Evaluates a model on labelled images: accuracy, calibration, confusions.
+"""Evaluates a model on labelled images: accuracy, calibration, confusions, errors.
 
 vit-jax evaluate --model=/tmp/run/artifact --dataset=/path/to/images
 vit-jax evaluate --model=ViT-B_16-224 --dataset=imagenet2012 \
@@ -23,8 +23,11 @@ from absl import logging
 from vit_jax import predictor as predictor_lib
 from vit_jax.commands import dataset_flags
 from vit_jax.commands import predictor_flags
+from vit_jax.configs import labels as labels_lib
+from vit_jax.data import label_texts
 from vit_jax.data import real_labels
 from vit_jax.data import sources
+from vit_jax.evaluation import labelled
 from vit_jax.evaluation import prediction_files
 from vit_jax.evaluation import probes
 from vit_jax.evaluation import ranking
@@ -70,10 +73,9 @@ def _kept(
   table = prediction_files.rows_of(
     iter(kept),
     source.names(),
-    predictor.labels,
+    predictor.weights,
     predictor.skipped,
-    labels=[source.class_names[i] for i in source.labels()],
-    is_sigmoid=predictor.weights.loss == 'sigmoid',
+    labels=label_texts.of_source(source),
   )
   prediction_files.write(table, flags.FLAGS.predictions)
   yield from kept
@@ -85,32 +87,39 @@ def main(argv: Sequence[str]) -> None:
     raise errors.UserError(f'{argv[1]}: name the images with --dataset.')
   if options.predictions:  # Before anything takes long.
     prediction_files.check(options.predictions)
-  data_dir, columns = options.tfds_data_dir, dataset_flags.columns()
+  weights = predictor_flags.weights_from_flags()
+  data_dir = options.tfds_data_dir
+  columns = dataset_flags.columns(weights)
   train_split, split = sources.default_splits(
     options.dataset, options.train_split, options.split, columns
   )
   source = sources.get_source(
     options.dataset, split, data_dir=data_dir, columns=columns
   )
+  labelled.check_task(weights, source)
+  if weights.task != labels_lib.MULTICLASS and (options.real or options.probes):
+    raise errors.UserError(
+      f'--real and --probes need one class an image, the task is {weights.task}.'
+    )
   if options.real:  # Before anything takes long.
     real_file = real_labels.find(options.real_labels, data_dir)
-  predictor = predictor_flags.from_flags()
+  predictor = predictor_flags.from_weights(weights)
   rows = predictor.probabilities(source)
   if options.predictions:
     rows = _kept(rows, predictor, source)
-  p = scores.predict(rows, predictor.labels, source)
-  result = {
-    'model': options.model,
-    'dataset': options.dataset,
-    'split': split,
-    scores.SKIPPED: len(source) - len(p.labels),
-    'unread': getattr(source, 'unread', {}),
-    **scores.summary(p),
-    **scores.details(p, predictor.labels),
-  }
-  if options.real:
-    accepted = real_labels.read(real_file, source, p.places)
-    result |= scores.real_accuracy(p, accepted)
+  result = {'model': options.model, 'dataset': options.dataset, 'split': split}
+  result['unread'] = getattr(source, 'unread', {})
+  if weights.task != labels_lib.MULTICLASS:
+    found = labelled.read(rows, weights, source)
+    result |= labelled.summary(found, weights)
+    result |= labelled.details(found, weights)
+  else:
+    p = scores.predict(rows, predictor.labels, source)
+    result |= scores.summary(p) | scores.details(p, predictor.labels)
+    if options.real:
+      accepted = real_labels.read(real_file, source, p.places)
+      result |= scores.real_accuracy(p, accepted)
+  result[scores.SKIPPED] = len(source) - result[scores.EXAMPLES]
   if options.probes:
     train = sources.get_source(
       options.dataset, train_split, data_dir=data_dir, columns=columns

@@ -3,13 +3,16 @@
 vit-jax predict --model=/tmp/digits/artifact photo.jpg folder/ 'photos/**/*.jpg'
 
 An image is a file, a folder, a pattern, an address (https://...), or - for an image
-on standard input. Prints the most probable classes of each. --output=FILE writes a row
+on standard input. Prints the most probable classes of each, or those that reach their
+threshold, or numbers, as the model was trained. --output=FILE writes a row
 an image instead, with the probabilities of all classes, confidence, margin (between
 the two most probable classes) and entropy (in nats): .csv, .jsonl or .parquet.
 --sort=unsure puts the images with the smallest margin first.
 """
 
 from collections.abc import Sequence
+import dataclasses
+import functools
 
 from absl import flags
 from absl import logging
@@ -23,6 +26,7 @@ from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
+from vit_jax.weights import record as weights_lib
 
 
 def read_labels(path: str, count: int) -> list[str]:
@@ -46,11 +50,7 @@ def _write(
   rows: ranking.Rows, names: Sequence[str], predictor: predictor_lib.Predictor
 ) -> None:
   table = prediction_files.rows_of(
-    rows,
-    names,
-    predictor.labels,
-    predictor.skipped,
-    is_sigmoid=predictor.weights.loss == 'sigmoid',
+    rows, names, predictor.weights, predictor.skipped
   )
   path = flags.FLAGS.output
   prediction_files.write(table, path)
@@ -77,16 +77,25 @@ def main(argv: Sequence[str]) -> None:
   names = inputs.find(argv[1:])
   predictor = predictor_flags.from_flags()
   if options.labels:
-    predictor.labels = read_labels(options.labels, len(predictor.labels))
+    labels = read_labels(options.labels, len(predictor.labels))
+    predictor.weights = dataclasses.replace(
+      predictor.weights, class_names=labels
+    )
   rows = predictor.probabilities(names)
   if options.sort:
-    rows = ranking.unsure_first(rows)
+    rows = ranking.unsure_first(rows, predictor.weights)
   if options.output:
     _write(rows, names, predictor)
   else:
-    predictions = ranking.with_names(
-      rows, names, predictor.labels, options.top_k
+    choose = functools.partial(
+      ranking.choose, weights=predictor.weights, top_k=options.top_k
     )
-    output.show(predictions, names, as_json=options.json, as_csv=options.csv)
+    output.show(
+      ranking.with_names(rows, names, choose),
+      names,
+      as_json=options.json,
+      as_csv=options.csv,
+      units=weights_lib.units(predictor.weights),
+    )
   if predictor.skipped:
     logging.warning('%d images were skipped.', len(predictor.skipped))

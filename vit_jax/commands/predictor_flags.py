@@ -47,9 +47,14 @@ def weights_from_flags() -> weights_lib.Weights:
 
 def from_flags() -> predictor.Predictor:
   """Returns the model that the flags name; raises as `predictor.load` does."""
+  return from_weights(weights_from_flags())
+
+
+def from_weights(weights: weights_lib.Weights) -> predictor.Predictor:
+  """Returns a model that is used as the flags say."""
   options = flags.FLAGS
   return predictor.Predictor(
-    weights_from_flags(),
+    weights,
     batch_size=options.batch,
     on_bad_image=options.on_bad_image,
   )

@@ -7,6 +7,7 @@ import ml_collections
 from ml_collections.config_dict import placeholder
 
 from vit_jax.configs import images
+from vit_jax.configs import labels
 from vit_jax.configs import presets
 from vit_jax.configs import rules
 
@@ -103,11 +104,25 @@ def _add_data(config: types.SimpleNamespace) -> None:
   # the name of any TFDS data set prepared as array_record. Contrastive training: a
   # folder with {train,test}/captions.tsv.
   config.dataset = ''
-  # Columns of a table: the path of each image or the bytes of its file, its class,
-  # and its split, which may be missing. `classes` is a file with the classes, one
-  # a line; empty: those of the training images.
+  # What images are labelled with: 'multiclass', one class each; 'multilabel', any
+  # number of classes; 'regression', numbers. Empty: what the columns of a table tell,
+  # else one class.
+  config.task = rules.one_of('', *labels.TASKS)
+  # Columns of a table: the path of each image or the bytes of its file; its class
+  # (`label`), its classes (`labels`: a list, or text with `separator` between them;
+  # or several columns of 0 and 1, such as 'cat,dog') or its numbers (`target`, or
+  # several columns, such as 'width,height', with `units` such as 'mm,mm'); and its
+  # split, which may be missing. `classes` is a file with the classes, one a line;
+  # empty: those of the training images.
   config.columns = types.SimpleNamespace(
-    image='image', label='label', split='split', classes=''
+    image='image',
+    label='label',
+    labels='labels',
+    target='target',
+    split='split',
+    classes='',
+    separator='|',
+    units='',
   )
   # Folder of TFDS data sets and of CIFAR. None: ~/tensorflow_datasets.
   config.tfds_data_dir = placeholder(str)
@@ -189,11 +204,14 @@ def _add_optimizer(config: types.SimpleNamespace) -> None:
   # Stages of a run, one after the other: dicts of settings, with `total_steps` or
   # `total_epochs`, that override those of the config.
   config.stages = ()
-  # Cross-entropy over classes or image-text pairs.
-  config.loss = rules.one_of('softmax', 'sigmoid')
+  # Cross-entropy over classes or image-text pairs, 'softmax' or 'sigmoid'; of numbers,
+  # in standard deviations of the training images, 'l2' (half the square), 'l1' or
+  # 'huber'. None: 'softmax' for one class, 'sigmoid' for several, 'l2' for numbers.
+  config.loss = rules.one_of(*labels.every(labels.LOSSES), kind=str)
   # Weight of each class in the training loss: 'balanced', the mean number of images
   # of a class divided by its own, or numbers such as '1,5,2.5', in the order of the
-  # classes. Empty: all the same.
+  # classes. Where an image has any number of classes, the weight of those that it has;
+  # 'balanced' is then images without a class divided by images with it. Empty: 1.
   config.class_weights = rules.such(
     '', _is_class_weights, "'balanced' or numbers above 0, such as '1,5,2.5'"
   )
@@ -242,16 +260,10 @@ def _add_events(config: types.SimpleNamespace) -> None:
     '(first, last), two steps from 1 on, or () for no trace',
   )
   # The metric that chooses the best checkpoint, and the best rate of a sweep. Of
-  # losses the lowest is best. Means over classes count rare classes as much as
-  # others, 'kappa_test' (quadratic) how far off a class is; both need labels.
-  config.best_metric = rules.one_of(
-    'accuracy_test',
-    'balanced_accuracy_test',
-    'f1_test',
-    'kappa_test',
-    'top5_test',
-    'loss_test',
-  )
+  # losses and errors the lowest is best. Means over classes count rare classes as much
+  # as others, 'kappa_test' (quadratic) how far off a class is; both need labels. None:
+  # 'accuracy_test', for several classes 'map_test', for numbers 'mae_test'.
+  config.best_metric = rules.one_of(*labels.every(labels.METRICS), kind=str)
   # Number of newest checkpoints to keep, in addition to the best one.
   config.keep_checkpoints = rules.number(2, low=1)
   # Where metrics go in addition to workdir/metrics.jsonl. 'wandb' and 'mlflow' are

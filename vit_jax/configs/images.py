@@ -66,6 +66,12 @@ def declare() -> types.SimpleNamespace:
   # 'train+validation[:50%]'.
   pp.train = rules.such('train', _SPLIT.fullmatch, _IS_SPLIT)
   pp.test = rules.such('test', _SPLIT.fullmatch, _IS_SPLIT)
+  # Split that is neither trained on nor tested, such as 'train[90%:]', on which each
+  # evaluation chooses the thresholds of several classes (those with the best F1), and
+  # the end of a run the temperature of one class. '': none, 0.5 and 1.
+  pp.holdout = rules.such(
+    '', lambda split: not split or _SPLIT.fullmatch(split), f"'' or {_IS_SPLIT}"
+  )
   # Number of training images of each class. None: all.
   pp.shots = rules.number(None, low=1, kind=int)
   # Whether to train on each class as often as on the largest one.

@@ -2,7 +2,9 @@
 
 sources        labelled images by name or folder; stand-ins for planning
 folder         image files in class folders
-tables         tables of images and labels
+tables         tables of images and labels: a source
+table_files    the columns of a table, from its file
+table_labels   labels of its rows: a class, several, or numbers
 image_files    finds and reads image files
 captions       images with captions
 prepared       TFDS data sets
@@ -10,6 +12,8 @@ cifar          CIFAR-10 and CIFAR-100
 splits         split notation, `train[:90%]`
 unsplit        data sets without a test split
 class_counts   images of each class
+numbers        scale of numbers that images are labelled with
+label_texts    labels for people
 subsets        few shots, balanced classes
 real_labels    ReaL labels of ImageNet
 survey         what a data set has: counts, sizes, faults
@@ -28,5 +32,6 @@ byte_pairs     CLIP's tokeniser
 pieces         tokenisers of SentencePiece: LiT, SigLIP, SigLIP 2
 token_ids      what tokenisers share
 pipeline       batches on the host, by Grain
-batching       both splits of a config, and their batches on the devices
+datasets       opens the splits of a config
+batching       batches of a config on the devices
 """

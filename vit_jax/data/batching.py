@@ -9,104 +9,20 @@ import grain
 import jax
 import ml_collections
 
+from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import resolved
-from vit_jax.configs import spec
 from vit_jax.data import augment
-from vit_jax.data import captions
 from vit_jax.data import class_counts
+from vit_jax.data import datasets
 from vit_jax.data import mixing
 from vit_jax.data import pipeline
 from vit_jax.data import preprocessing as preprocessing_lib
 from vit_jax.data import sources
 from vit_jax.data import subsets
-from vit_jax.data import tables
 from vit_jax.data import transforms
 from vit_jax.runtime import errors
 from vit_jax.runtime import preemption
 from vit_jax.runtime import sharding
-from vit_jax.runtime import storage
-
-
-@dataclasses.dataclass(frozen=True)
-class Splits:
-  """Both splits, opened; images of folders are read later.
-
-  An epoch is the length of `train`, after `pp.shots` and `pp.balance_classes`.
-  """
-
-  train: pipeline.Decoded
-  test: pipeline.Decoded
-
-
-def with_splits(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-  """Returns a config whose splits are those of a data set that has no test split."""
-  config = config.copy_and_resolve_references().unlock()
-  config.pp.train, config.pp.test = sources.default_splits(
-    config.dataset, config.pp.train, config.pp.test, _columns(config)
-  )
-  return config.lock()
-
-
-def _columns(config: ml_collections.ConfigDict) -> tables.Columns:
-  return tables.Columns(**config.columns)
-
-
-def open_splits(config: ml_collections.ConfigDict) -> Splits:
-  """Opens the images of a config, for LiT models with captions."""
-  split = _pairs if spec.has_texts(config.model) else _images
-  train = split(config, config.pp.train, train=True)
-  return Splits(train, split(config, config.pp.test, train=False))
-
-
-def _images(
-  config: ml_collections.ConfigDict, split: str, train: bool
-) -> pipeline.Decoded:
-  with sharding.first_process_first():
-    source = sources.get_source(
-      config.dataset,
-      split,
-      data_dir=config.tfds_data_dir,
-      columns=_columns(config),
-    )
-  if isinstance(source, sources.ArraySource):
-    _check_arrays(config, source.num_channels)
-  if train and config.pp.shots:
-    source = subsets.few_shots(source, config.pp.shots)
-  if train and config.pp.balance_classes:
-    source = subsets.balanced(source)
-  return pipeline.Decoded(
-    source,
-    exif=config.pp.exif,
-    on_bad_image=config.on_bad_image,
-    channels=config.pp.channels,
-    train=train,
-    on_host=bool(config.pp.randaugment),
-  )
-
-
-def _check_arrays(config: ml_collections.ConfigDict, channels: int) -> None:
-  """Refuses settings that apply to image files only."""
-  if config.pp.channels not in (None, channels):
-    raise errors.UserError(
-      f'config.pp.channels is {config.pp.channels}: only image files can be'
-      f' converted; {config.dataset} has {channels} channels.'
-    )
-  if config.pp.exif:
-    raise errors.UserError(
-      f'config.pp.exif is True: only image files have EXIF tags, and'
-      f' {config.dataset} has none. Leave it False.'
-    )
-
-
-def _pairs(
-  config: ml_collections.ConfigDict, split: str, train: bool
-) -> captions.DecodedPairs:
-  return captions.DecodedPairs(
-    captions.open_captions(storage.local_path(config.dataset), split),
-    exif=config.pp.exif,
-    on_bad_image=config.on_bad_image,
-    train=train,
-  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +35,7 @@ class Data:
 
   train: pipeline.Decoded
   test: pipeline.Decoded
+  holdout: pipeline.Decoded | None
   train_transform: grain.transforms.RandomMap
   eval_transform: grain.transforms.Map
   preprocessing: preprocessing_lib.Preprocessing
@@ -132,16 +49,21 @@ class Data:
     return list(self.test.source.class_names)
 
   @property
+  def units(self) -> list[str]:
+    """Units of the numbers that images are labelled with; empty for none."""
+    return list(getattr(self.test.source, 'units', ()))
+
+  @property
   def image_shape(self) -> tuple[int, int, int]:
     """[H, W, C] of the model's input."""
     return (*self.preprocess.size, self.preprocessing.channels)
 
 
 def of_config(
-  config: ml_collections.ConfigDict, splits: Splits | None = None
+  config: ml_collections.ConfigDict, splits: datasets.Splits | None = None
 ) -> Data:
   """Returns the batches of a config; opens the data set unless given `splits`."""
-  splits = splits or open_splits(config)
+  splits = splits or datasets.open_splits(config)
   channels = splits.test.num_channels
   _check_channels(config, channels)
   classes = _check_classes(config, splits)
@@ -161,6 +83,7 @@ def of_config(
   return Data(
     train=splits.train,
     test=splits.test,
+    holdout=splits.holdout,
     train_transform=transforms.TrainImage(
       **crop, randaugment=tuple(pp.randaugment)
     ),
@@ -189,13 +112,16 @@ def of_config(
   )
 
 
-def _check_classes(config: ml_collections.ConfigDict, splits: Splits) -> int:
+def _check_classes(
+  config: ml_collections.ConfigDict, splits: datasets.Splits
+) -> int:
   """Logs what was opened; returns the number of classes, 0 for captions."""
   train, test, pp = splits.train.source, splits.test.source, config.pp
   chosen = [f'{k}={pp[k]}' for k in ('shots', 'balance_classes') if pp[k]]
   if isinstance(train, subsets.Subset):
     chosen.append(f'out of {train.whole}')
-  classes = len(test.class_names)
+  classes, task = len(test.class_names), sources.task_of(test)
+  what = 'classes' if task != labels_lib.REGRESSION else 'numbers each'
   logging.info(
     '%s: %d images to train on (%s), %d to test (%s)%s.',
     config.dataset,
@@ -203,7 +129,7 @@ def _check_classes(config: ml_collections.ConfigDict, splits: Splits) -> int:
     ', '.join([pp.train, *chosen]),
     len(test),
     pp.test,
-    f', {classes} classes' if classes else '',
+    f', {classes} {what}' if classes else '',
   )
   if by := getattr(train, 'split_by', ''):
     logging.info(
@@ -213,7 +139,7 @@ def _check_classes(config: ml_collections.ConfigDict, splits: Splits) -> int:
       by,
     )
   class_counts.log(train, test)
-  if classes == 1:
+  if classes == 1 and task == labels_lib.MULTICLASS:
     raise errors.UserError(
       f'{config.dataset} has only one class, {test.class_names[0]!r}: every'
       f' prediction would be right. Add images of something else, such as'

@@ -7,6 +7,7 @@ from absl import logging
 from jaxtyping import Float
 import numpy as np
 
+from vit_jax.configs import labels as labels_lib
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 
@@ -23,9 +24,18 @@ def of_source(source: Any) -> dict[str, int] | None:
     return None
   if not isinstance(source, sources.LabelledSource):
     return None
-  names = list(source.class_names)
-  numbers = np.bincount(source.labels(), minlength=len(names))
-  return {name: int(n) for name, n in zip(names, numbers, strict=True)}
+  if sources.task_of(source) == labels_lib.REGRESSION:
+    return None
+  counts = zip(source.class_names, _counts(source), strict=True)
+  return {name: int(n) for name, n in counts}
+
+
+def _counts(source: sources.LabelledSource) -> np.ndarray:
+  """Returns how many images each class has, [K]."""
+  values = source.labels()
+  if sources.task_of(source) == labels_lib.MULTILABEL:
+    return values.sum(axis=0)
+  return np.bincount(values, minlength=len(source.class_names))
 
 
 def log(train: Any, test: Any) -> None:
@@ -45,10 +55,10 @@ def log(train: Any, test: Any) -> None:
 
 
 def weights(setting: str, source: Any) -> Float[np.ndarray, ' K'] | None:
-  """Returns the weight of each class; None if all have the same.
+  """Returns the weight of each class; None if all have 1.
 
   Args:
-    setting: `config.class_weights`: '', 'balanced', or a number for each class.
+    setting: `config.class_weights`, which describes them.
     source: the training images, whose labels 'balanced' counts.
 
   Raises:
@@ -66,12 +76,14 @@ def weights(setting: str, source: Any) -> Float[np.ndarray, ' K'] | None:
         f' {len(names)} classes: {_some(names)}.'
       )
     return values
-  numbers = np.bincount(source.labels(), minlength=len(names))
+  numbers = _counts(source)
   if missing := [n for n, x in zip(names, numbers, strict=True) if not x]:
     raise errors.UserError(
       f"config.class_weights is 'balanced', but there are no images to train on of"
       f' {_some(missing)}.'
     )
+  if sources.task_of(source) == labels_lib.MULTILABEL:
+    return ((len(source) - numbers) / numbers).astype(np.float32)
   return (numbers.sum() / (len(names) * numbers)).astype(np.float32)
 
 

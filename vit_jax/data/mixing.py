@@ -71,12 +71,21 @@ class Mix:
   cutmix: float = 0.0  # Alpha of CutMix (arXiv:1905.04899); 0 for none.
 
   def __call__(
-    self, key: Key[Array, ''], images: Images, labels: Int[Array, ' B']
+    self,
+    key: Key[Array, ''],
+    images: Images,
+    labels: Int[Array, ' B'] | Targets,
   ) -> tuple[Images, Targets]:
-    """Returns mixed images and their targets."""
+    """Returns mixed images and their targets.
+
+    Labels are classes, or 1 for each class that an image has.
+    """
     own = self.own(key, *images.shape[1:3])
-    targets = jax.nn.one_hot(labels, self.num_classes)
+    targets = labels if labels.ndim > 1 else self._one_hot(labels)
     return _mix(images, own), _mix(targets, jnp.mean(own))
+
+  def _one_hot(self, labels: Int[Array, ' B']) -> Targets:
+    return jax.nn.one_hot(labels, self.num_classes)
 
   def own(
     self, key: Key[Array, ''], height: int, width: int

@@ -94,7 +94,9 @@ class Decoded:
 
   def _target(self, example: dict[str, Any] | None) -> dict[str, Any]:
     """Returns what the model must predict; any value for a masked example."""
-    return {'label': np.int32(example['label'] if example else 0)}
+    shape = getattr(self.source, 'label_shape', ())
+    label = example['label'] if example else np.zeros(shape)
+    return {'label': np.asarray(label, np.float32 if shape else np.int32)}
 
   def _load(self, index: int) -> dict[str, Any] | None:
     """Returns an example, or None for a bad file to skip."""

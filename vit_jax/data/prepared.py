@@ -17,7 +17,12 @@ class TfdsSource:
 
   reads_labels = True  # For `labels`, which reads the images too.
 
-  def __init__(self, builder: tfds.core.DatasetBuilder, split: str):
+  def __init__(
+    self,
+    builder: tfds.core.DatasetBuilder,
+    split: str,
+    ranges: Sequence[tuple[str, int, int]],
+  ):
     features = builder.info.features
     if not {'image', 'label'} <= set(features):
       raise errors.UserError(
@@ -29,6 +34,7 @@ class TfdsSource:
       None if None in shape else tuple(shape)
     )
     self.class_names: Sequence[str] = list(features['label'].names)
+    self.ranges = ranges  # Of `split`, see `splits.parse_split`.
     self._name = f'{builder.name} {split}'
     self._has_file_names = 'file_name' in features
     self._records = builder.as_data_source(
@@ -84,9 +90,9 @@ def open_split(dataset: str, split: str, root: pathlib.Path) -> TfdsSource:
   """Opens a split of a data set in the folder of data sets, `root`."""
   builder = _builder(dataset, root)
   sizes = {k: v.num_examples for k, v in builder.info.splits.items()}
-  splits_lib.parse_split(split, sizes, dataset)
+  ranges = splits_lib.parse_split(split, sizes, dataset)
   try:
-    return TfdsSource(builder, split)
+    return TfdsSource(builder, split, ranges)
   except NotImplementedError as e:
     path = builder.data_path
     raise errors.UserError(

@@ -2,7 +2,8 @@
 
 A source has a length, `class_names`, `image_shape` (None where sizes differ) and
 yields {'image': uint8 [H, W, C] or the bytes of a file, 'label': int, 'name':
-str}. It can be pickled into worker processes.
+str}. It can be pickled into worker processes. A source whose images have any number
+of classes, or numbers, says so by `task`, and its labels are float32 [K].
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +14,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from vit_jax.configs import common
+from vit_jax.configs import labels as labels_lib
 from vit_jax.data import cifar
 from vit_jax.data import folder
 from vit_jax.data import prepared
 from vit_jax.data import splits as splits_lib
+from vit_jax.data import table_files
 from vit_jax.data import tables
 from vit_jax.data import unsplit
 from vit_jax.runtime import errors
@@ -40,7 +43,7 @@ class LabelledSource(Source, Protocol):
   """A source that can return all labels and all names at once."""
 
   def labels(self) -> np.ndarray:
-    """Returns the labels of all images, int [N]."""
+    """Returns the labels of all images, int [N], or float32 [N, K]."""
 
   def names(self) -> Sequence[str]:
     """Returns the names of all images."""
@@ -56,6 +59,9 @@ class ArraySource:
     self.class_names: Sequence[str] = list(class_names)
     self.image_shape: tuple[int, ...] | None = images.shape[1:]
     self.num_channels = images.shape[-1]
+    self.ranges: Sequence[
+      tuple[str, int, int]
+    ] = ()  # See `splits.parse_split`.
 
   def __len__(self) -> int:
     return len(self._images)
@@ -130,16 +136,40 @@ def default_splits(
   dataset: str,
   train: str = 'train',
   test: str = 'test',
-  columns: tables.Columns = tables.DEFAULT,
+  columns: table_files.Columns = table_files.DEFAULT,
 ) -> tuple[str, str]:
   """Returns the splits to train on and to test, see `unsplit.default_splits`."""
   if os.path.isdir(dataset):
     is_unsplit = folder.is_unsplit(storage.local_path(dataset))
   else:
-    is_unsplit = tables.is_table(dataset) and not tables.has_splits(
+    is_unsplit = table_files.is_table(dataset) and not tables.has_splits(
       storage.local_path(dataset), columns
     )
   return unsplit.default_splits(train, test) if is_unsplit else (train, test)
+
+
+def task(
+  dataset: str, columns: table_files.Columns = table_files.DEFAULT
+) -> str:
+  """Returns what images are labelled with, one of `configs.labels_lib.TASKS`.
+
+  Raises:
+    errors.UserError: if `columns.task` is not that of the data set.
+  """
+  if table_files.is_table(dataset):
+    require_folder(dataset)
+    return table_files.task(storage.local_path(dataset), columns)
+  if columns.task not in ('', labels_lib.MULTICLASS):
+    raise errors.UserError(
+      f'The task is {columns.task}, but the images of {dataset} have one class'
+      f' each: only a table ({", ".join(common.TABLES)}) has other labels.'
+    )
+  return labels_lib.MULTICLASS
+
+
+def task_of(source: Source) -> str:
+  """Returns what the images of a source are labelled with."""
+  return getattr(source, 'task', labels_lib.MULTICLASS)
 
 
 def get_source(
@@ -147,7 +177,7 @@ def get_source(
   split: str,
   *,
   data_dir: str | None = None,
-  columns: tables.Columns = tables.DEFAULT,
+  columns: table_files.Columns = table_files.DEFAULT,
 ) -> LabelledSource:
   """Opens a split of a data set.
 
@@ -170,14 +200,28 @@ def get_source(
   if os.path.isdir(dataset):
     return folder.open_folder(storage.local_path(dataset), split)
   require_folder(dataset)
-  if tables.is_table(dataset):
+  if table_files.is_table(dataset):
     return tables.open_table(storage.local_path(dataset), split, columns)
   return prepared.open_split(dataset, split, root)
 
 
+def overlap(first: Source, second: Source) -> bool:
+  """Whether two splits of a data set have images in common."""
+  ranges, others = (getattr(x, 'ranges', ()) for x in (first, second))
+  if ranges and others:  # Their names count from 0 in each split.
+    return any(
+      name == other and start < other_end and other_start < end
+      for name, start, end in ranges
+      for other, other_start, other_end in others
+    )
+  if isinstance(first, LabelledSource) and isinstance(second, LabelledSource):
+    return not set(first.names()).isdisjoint(second.names())
+  return False
+
+
 def require_folder(dataset: str) -> None:
   """Raises `errors.UserError` at the path of a missing folder or table."""
-  is_table = tables.is_table(dataset)
+  is_table = table_files.is_table(dataset)
   if os.path.isdir(dataset) or (is_table and os.path.isfile(dataset)):
     return
   is_path = is_table or dataset.startswith((os.sep, '.', '~'))
@@ -201,10 +245,13 @@ def _array_source(
     [splits[name][i][start:end] for name, start, end in ranges] for i in (0, 1)
   )
   if len(ranges) == 1:  # Makes no second copy of the data set.
-    return ArraySource(images[0], labels[0], class_names)
-  return ArraySource(
-    np.concatenate(images), np.concatenate(labels), class_names
-  )
+    source = ArraySource(images[0], labels[0], class_names)
+  else:
+    source = ArraySource(
+      np.concatenate(images), np.concatenate(labels), class_names
+    )
+  source.ranges = ranges
+  return source
 
 
 def _digits() -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], list[str]]:

@@ -22,6 +22,9 @@ class Subset:
     self.unread = getattr(source, 'unread', {})
     self.split_by = getattr(source, 'split_by', '')
     self.reads_labels = getattr(source, 'reads_labels', False)
+    self.task = sources.task_of(source)
+    self.label_shape = getattr(source, 'label_shape', ())
+    self.ranges = getattr(source, 'ranges', ())
     self.whole: int = getattr(source, 'whole', len(source))
 
   def __len__(self) -> int:

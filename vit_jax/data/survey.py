@@ -15,8 +15,9 @@ from PIL import Image
 from vit_jax.data import class_counts
 from vit_jax.data import copies
 from vit_jax.data import decoding
+from vit_jax.data import numbers
 from vit_jax.data import sources
-from vit_jax.data import tables
+from vit_jax.data import table_files
 
 _EXAMPLES = 5  # Copies that are named.
 
@@ -45,7 +46,7 @@ def of_dataset(
   test: str = 'test',
   *,
   data_dir: str | None = None,
-  columns: tables.Columns = tables.DEFAULT,
+  columns: table_files.Columns = table_files.DEFAULT,
 ) -> dict[str, Any]:
   """Decodes all images of a data set and returns what it has, as JSON types.
 
@@ -57,7 +58,7 @@ def of_dataset(
     columns: columns of a table.
 
   Returns:
-    {'splits': {'train': {'split', 'images', 'classes', 'unread', 'formats',
+    {'splits': {'train': {'split', 'images', 'classes', 'numbers', 'unread', 'formats',
     'modes', 'heights', 'widths', 'broken', 'mean', 'std', 'copies'}, 'test': ...},
     'copies': pairs of a training and a test image}. Sizes are (smallest, median,
     largest) in pixels; mean and std are those of pixels in [0, 1], by channel.
@@ -76,6 +77,7 @@ def of_dataset(
       'images': len(source),
       'split_by': getattr(source, 'split_by', ''),
       'classes': class_counts.of_source(source),
+      'numbers': numbers.of_source(source),
       'unread': dict(getattr(source, 'unread', {})),
       **_summary(facts),
       'copies': _named(copies.within(looks[-1]), facts, facts),

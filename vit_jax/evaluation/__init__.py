@@ -1,7 +1,12 @@
 """Predictions to scores: accuracy, probes, retrieval, attention maps.
 
 scores            names and formulas of measurements; predictions of a loaded model
-ranking           the most probable classes of images
+ranking           what is predicted for an image: its most probable classes, or numbers
+multilabel        scores of several classes an image, and their thresholds
+regression        scores of numbers
+labelled          scores of a loaded model for images with either
+temperature       fits the temperature of a classifier
+all_outputs       outputs for all images of a split
 evaluator         metrics of parameters on a test split, with their probes
 probes            k-NN, linear and few-shot classifiers of features
 retrieval         images that find their texts, and back

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from vit_jax.data import batching
+from vit_jax.evaluation import all_outputs
 from vit_jax.evaluation import probes
 from vit_jax.evaluation import scores
 from vit_jax.models import inference
@@ -26,14 +27,14 @@ def make_eval_fn(
   data: batching.Data,
   mesh: jax.sharding.Mesh,
   *,
-  loss: str,
+  loss: losses.Loss,
   batch_size: int,
   probe_names: Sequence[str] = (),
 ) -> EvalFn:
-  """Returns a function from parameters to metrics of `data.test`.
+  """Returns a function from parameters to metrics of `data.test`, a class an image.
 
-  `loss` is a name in `losses.LOSSES`, `batch_size` counts all devices, and
-  `probe_names`, see `probes.fit`, are fitted to `data.train`.
+  `batch_size` counts all devices, and `probe_names`, see `probes.fit`, are fitted to
+  `data.train`.
   """
 
   def sums_of(
@@ -44,7 +45,7 @@ def make_eval_fn(
     labels, mask = batch['label'], batch['mask']
     _, best = jax.lax.top_k(logits, min(5, logits.shape[-1]))
     values = {
-      scores.LOSS: losses.LOSSES[loss](logits, labels),
+      scores.LOSS: loss(logits, labels),
       **scores.hits(best, labels),
       scores.EXAMPLES: jnp.ones_like(labels),
     }
@@ -75,6 +76,36 @@ def make_eval_fn(
       **of_classes.scores(),
       **number,
       **probe_fn(params),
+    }
+
+  return eval_fn
+
+
+def make_eval_fn_of_all(
+  model: nn.Module,
+  data: batching.Data,
+  read: all_outputs.Reader,
+  *,
+  loss: losses.Loss,
+  summary: Callable[[Any, Any, Any], dict[str, float]],
+) -> EvalFn:
+  """Returns a function from parameters to metrics of `data.test`, of all its logits.
+
+  Args:
+    model: the module.
+    data: the splits.
+    read: returns the logits and the labels of a source.
+    loss: maps logits and labels to the loss of each image.
+    summary: maps parameters, logits and labels to metrics.
+  """
+
+  def eval_fn(params: Any) -> dict[str, int | float]:
+    params = inference.cast_weights(params, model.dtype)
+    logits, labels = read(params, data.test.source)
+    return {
+      scores.LOSS: float(loss(jnp.asarray(logits), jnp.asarray(labels)).mean()),
+      **summary(params, logits, labels),
+      **examples_and_skipped(data, len(labels)),
     }
 
   return eval_fn

@@ -2,56 +2,60 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import csv
+import functools
 import json
 import os
 import pathlib
 from typing import Any
 
+import numpy as np
+
+from vit_jax.configs import labels as labels_lib
+from vit_jax.evaluation import multilabel
 from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
+from vit_jax.weights import record as weights_lib
 
 Row = dict[str, Any]
+
+_BETWEEN = '|'  # The classes of an image, as in tables that are read.
+_TITLES = {'probabilities': 'probability of'}
 
 
 def rows_of(
   outputs: ranking.Rows,
   names: Sequence[str],
-  classes: Sequence[str],
+  weights: weights_lib.Weights,
   skipped: Mapping[str, str],
   *,
-  labels: Sequence[str] | None = None,
-  is_sigmoid: bool = False,
+  labels: Sequence[Any] | None = None,
 ) -> list[Row]:
   """Returns a row for each image, those that were skipped last.
 
   Args:
-    outputs: index and probabilities of each decoded image.
+    outputs: index and probabilities, or numbers, of each decoded image.
     names: names of all images.
-    classes: classes of the model, in the order of the logits.
+    weights: the model, which says what its outputs mean.
     skipped: why images were skipped, by their names; filled as `outputs` is read.
-    labels: true classes of all images, if they are known.
-    is_sigmoid: whether the classes do not exclude each other.
+    labels: true labels of all images, from `data.label_texts`; None if they are unknown.
 
   Returns:
     {'image', 'label', 'predicted', 'confidence', 'margin', 'entropy', 'skipped',
-    'probabilities'}. `margin` is the difference between the two most probable
-    classes, `entropy` in nats; 'label' is there if `labels` are.
+    'probabilities'}. 'label' is there if `labels` are. `entropy` is in nats, `margin`
+    the difference between the two most probable classes. Where an image may have
+    several classes, 'predicted' is a list, `margin` the smallest difference between
+    a probability and its threshold, and `confidence` the smallest probability of
+    what is predicted, present or absent, of each class. Of numbers there is
+    'predicted' alone, {name: number}.
   """
+  describe = functools.partial(_DESCRIBE[weights.task], weights=weights)
   rows, seen = [], set()
-  for place, p in outputs:
+  for place, output in outputs:
     seen.add(place)
-    row = _begin(names[place], place, labels)
-    row |= {
-      'predicted': classes[int(p.argmax())],
-      'confidence': float(p.max()),
-      'margin': ranking.margin(p),
-      'entropy': ranking.entropy(p, is_sigmoid=is_sigmoid),
-      'skipped': '',
-      'probabilities': dict(zip(classes, p.tolist(), strict=True)),
-    }
-    rows.append(row)
+    begin = _begin(names[place], place, labels)
+    rows.append({**begin, **describe(output), 'skipped': ''})
   for place, name in enumerate(names):
     if place not in seen:
       reason = skipped.get(name, 'it cannot be decoded')
@@ -59,9 +63,49 @@ def rows_of(
   return rows
 
 
-def _begin(name: str, place: int, labels: Sequence[str] | None) -> Row:
+def _begin(name: str, place: int, labels: Sequence[Any] | None) -> Row:
   row = {'image': name}
   return row if labels is None else row | {'label': labels[place]}
+
+
+def _of_class(p: np.ndarray, weights: weights_lib.Weights) -> Row:
+  is_sigmoid = weights.loss == 'sigmoid'
+  return {
+    'predicted': weights.class_names[int(p.argmax())],
+    'confidence': float(p.max()),
+    'margin': ranking.margin(p),
+    'entropy': ranking.entropy(p, is_sigmoid=is_sigmoid),
+    'probabilities': _by_name(p, weights),
+  }
+
+
+def _of_classes(p: np.ndarray, weights: weights_lib.Weights) -> Row:
+  limits = multilabel.thresholds(weights)
+  present = ranking.present(p, weights.class_names, limits)
+  return {
+    'predicted': [name for name, _ in present],
+    'confidence': float(np.where(p >= np.asarray(limits), p, 1 - p).min()),
+    'margin': ranking.least_margin(p, limits),
+    'entropy': ranking.entropy(p, is_sigmoid=True),
+    'probabilities': _by_name(p, weights),
+  }
+
+
+def _of_numbers(values: np.ndarray, weights: weights_lib.Weights) -> Row:
+  return {'predicted': _by_name(values, weights)}
+
+
+def _by_name(
+  values: np.ndarray, weights: weights_lib.Weights
+) -> dict[str, float]:
+  return dict(zip(weights.class_names, values.tolist(), strict=True))
+
+
+_DESCRIBE: dict[str, Callable[..., Row]] = {
+  labels_lib.MULTICLASS: _of_class,
+  labels_lib.MULTILABEL: _of_classes,
+  labels_lib.REGRESSION: _of_numbers,
+}
 
 
 def check(output: str) -> None:
@@ -87,12 +131,16 @@ def write(rows: Iterable[Row], output: str) -> None:
 
 
 def _flat(row: Row) -> Row:
-  """Returns a row with a column for each probability; names are valid text."""
-  probabilities = row.get('probabilities', {})
-  row = {k: v for k, v in row.items() if k != 'probabilities'}
-  row |= {f'probability of {k}': v for k, v in probabilities.items()}
-  row['image'] = os.fsencode(row['image']).decode(errors='backslashreplace')
-  return row
+  """Returns a row with texts and numbers alone; names are valid text."""
+  flat: Row = {}
+  for name, value in row.items():
+    if isinstance(value, dict):
+      title = _TITLES.get(name, name)
+      flat |= {f'{title} {key}': x for key, x in value.items()}
+    else:
+      flat[name] = _BETWEEN.join(value) if isinstance(value, list) else value
+  flat['image'] = os.fsencode(row['image']).decode(errors='backslashreplace')
+  return flat
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:

@@ -5,12 +5,11 @@ features of the training images, preprocessed as in evaluation.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-import dataclasses
+import functools
 from typing import Any
 
 import flax.linen as nn
 import jax
-from jax.experimental import multihost_utils
 from jaxtyping import Float, Int
 import numpy as np
 
@@ -18,9 +17,9 @@ from vit_jax.configs import common
 from vit_jax.data import batching
 from vit_jax.data import sources
 from vit_jax.data import subsets
+from vit_jax.evaluation import all_outputs
 from vit_jax.models import inference
 from vit_jax.runtime import errors
-from vit_jax.runtime import sharding
 
 Features = Float[np.ndarray, 'N D']
 Labels = Int[np.ndarray, ' N']
@@ -43,9 +42,10 @@ def make(
   train, test = data.train.source, data.test.source
 
   def features(params: Any, images: jax.Array) -> jax.Array:
-    return inference.apply(headless, params, data.preprocess.eval(images))
+    return inference.apply(headless, params, images)
 
-  step_fn = jax.jit(sharding.in_mesh(mesh, features))
+  # The training images too are preprocessed as those of the test split.
+  read_all = all_outputs.reader(features, data, mesh, batch_size)
 
   def probe_fn(params: Any) -> dict[str, float]:
     if not names:
@@ -53,22 +53,7 @@ def make(
     # Only labelled sources have classes to probe.
     assert isinstance(train, sources.LabelledSource)
     assert isinstance(test, sources.LabelledSource)
-
-    def read(source: sources.LabelledSource) -> tuple[Features, Labels]:
-      # The training images too are preprocessed as those of the test split.
-      decoded = dataclasses.replace(data.test, source=source)
-      part = dataclasses.replace(data, test=decoded)
-      rows = []
-      for batch in batching.eval_batches(part, mesh, batch_size):
-        outputs = step_fn(params, batch['image'])
-        # Every host gets the features of all images, and computes the same.
-        outputs, label, mask = multihost_utils.process_allgather(
-          (outputs, batch['label'], batch['mask']), tiled=True
-        )
-        rows.append((outputs[mask], label[mask]))
-      all_features, labels = zip(*rows, strict=True)
-      return np.concatenate(all_features), np.concatenate(labels)
-
+    read = functools.partial(read_all, params)
     return accuracies(names, read, train, test)
 
   return probe_fn

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 import numpy as np
 import tqdm
 
+from vit_jax.configs import labels as labels_lib
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 
@@ -37,8 +38,8 @@ def hits(
 
 
 def quality(metrics: Mapping[str, float], metric: str) -> float:
-  """Returns a metric so that the largest is best: the negative of a loss."""
-  return -metrics[metric] if metric == LOSS else metrics[metric]
+  """Returns a metric so that the largest is best: the negative of an error."""
+  return -metrics[metric] if metric in labels_lib.ERRORS else metrics[metric]
 
 
 @dataclasses.dataclass(frozen=True)

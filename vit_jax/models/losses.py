@@ -62,11 +62,36 @@ def sigmoid_cross_entropy(
   targets = _shares(logits, labels, label_smoothing)
   if class_weights is None and not focal_gamma:
     return optax.sigmoid_binary_cross_entropy(logits, targets).sum(axis=-1)
+  present, absent = _binary_terms(logits, targets, focal_gamma)
+  return -_weighted_sum(present + absent, class_weights)
+
+
+def multilabel_cross_entropy(
+  logits: Logits,
+  labels: Float[Array, 'B K'],
+  class_weights: Weights | None = None,
+  focal_gamma: float = 0.0,
+) -> Float[Array, ' B']:
+  """Sum of the binary cross-entropies of all classes, in nats.
+
+  Args:
+    logits: outputs of the head.
+    labels: 1 for each class that an image has, 0 for the others.
+    class_weights: factor of the terms of classes that an image has.
+    focal_gamma: see `softmax_cross_entropy`.
+  """
+  present, absent = _binary_terms(logits, labels, focal_gamma)
+  return -_weighted_sum(present, class_weights) - _weighted_sum(absent, None)
+
+
+def _binary_terms(
+  logits: Logits, targets: Float[Array, 'B K'], focal_gamma: float
+) -> tuple[Float[Array, 'B K'], Float[Array, 'B K']]:
+  """Returns the terms of classes that are present, and of those that are not."""
   p, log_p = jax.nn.sigmoid(logits), jax.nn.log_sigmoid(logits)
   wrong, log_wrong = jax.nn.sigmoid(-logits), jax.nn.log_sigmoid(-logits)
-  terms = _focal(wrong, focal_gamma) * targets * log_p
-  terms += _focal(p, focal_gamma) * (1 - targets) * log_wrong
-  return -_weighted_sum(terms, class_weights)
+  present = _focal(wrong, focal_gamma) * targets * log_p
+  return present, _focal(p, focal_gamma) * (1 - targets) * log_wrong
 
 
 def _focal(wrong: Float[Array, 'B K'], gamma: float) -> Float[Array, 'B K']:
@@ -80,10 +105,35 @@ def _weighted_sum(
   return (terms if weights is None else terms * weights).sum(axis=-1)
 
 
+Loss = Callable[[Logits, Array], Float[Array, ' B']]
+
 LOSSES: dict[str, Callable[..., Float[Array, ' B']]] = {
   'softmax': softmax_cross_entropy,
   'sigmoid': sigmoid_cross_entropy,
 }
+
+# Of the difference between a number and its prediction.
+_OF_DIFFERENCE: dict[str, Callable[[Array], Array]] = {
+  'l2': optax.l2_loss,  # Half the square.
+  'l1': jnp.abs,
+  'huber': optax.huber_loss,  # Half the square up to 1, linear from there on.
+}
+
+
+def of_numbers(loss: str, mean: Weights, std: Weights) -> Loss:
+  """Returns the loss of numbers: the mean over those of an image.
+
+  Args:
+    loss: 'l2', 'l1' or 'huber'.
+    mean: mean of each number.
+    std: its standard deviation. Logits predict (number - mean) / std.
+  """
+
+  def loss_fn(logits: Logits, numbers: Array) -> Float[Array, ' B']:
+    difference = logits - (numbers - mean) / std
+    return _OF_DIFFERENCE[loss](difference).mean(axis=-1)
+
+  return loss_fn
 
 
 def contrastive(

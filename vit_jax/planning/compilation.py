@@ -12,6 +12,7 @@ import ml_collections
 
 from vit_jax.configs import spec
 from vit_jax.data import batching
+from vit_jax.data import datasets
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.models import flops
@@ -52,7 +53,7 @@ class Program:
 
 def open_splits(
   config: ml_collections.ConfigDict, num_classes: int | None = None
-) -> batching.Splits:
+) -> datasets.Splits:
   """Returns a stand-in for the data set of a config, enough to trace a step.
 
   Without `num_classes`, `sources.stand_in` finds it. Raises `errors.UserError` if
@@ -71,7 +72,7 @@ def open_splits(
       )
     return pipeline.Decoded(source, channels=config.pp.channels, train=train)
 
-  return batching.Splits(
+  return datasets.Splits(
     decoded(config.pp.train, train=True), decoded(config.pp.test, train=False)
   )
 

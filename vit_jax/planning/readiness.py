@@ -22,6 +22,7 @@ from vit_jax.configs import common
 from vit_jax.configs import models
 from vit_jax.configs import resolved
 from vit_jax.data import batching
+from vit_jax.data import datasets
 from vit_jax.data import image_files
 from vit_jax.reporting import curves
 from vit_jax.runtime import compilation_cache
@@ -192,7 +193,7 @@ def check_weights(name: str | None) -> Iterator[Finding]:
 def check_dataset(name: str | None) -> Iterator[Finding]:
   """Opens a data set as training does, and decodes some images of each split."""
   name = name or 'digits'
-  config = batching.with_splits(resolved.with_defaults(_tiny_config(name)))
+  config = datasets.with_data(resolved.with_defaults(_tiny_config(name)))
   data = batching.of_config(config)
   text, unread = f'{name}: {len(data.class_names)} classes', []
   for split, decoded in (('train', data.train), ('test', data.test)):

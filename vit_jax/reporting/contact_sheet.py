@@ -8,8 +8,10 @@ from jaxtyping import ArrayLike, Float, UInt8
 import ml_collections
 import numpy as np
 
+from vit_jax.configs import labels as labels_lib
 from vit_jax.data import batching
 from vit_jax.data import decoding
+from vit_jax.data import label_texts
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.runtime import errors
@@ -57,7 +59,7 @@ def load_batch(
     batch = next(batches)
     batch = {name: x[batch['mask']] for name, x in batch.items()}
     images = jax.jit(data.preprocess.eval)(batch['image'])
-    captions = [[data.class_names[label]] for label in batch['label']]
+    captions = _captions(batch['label'], data)
   else:
     batches = pipeline.train_batches(
       data.train,
@@ -72,25 +74,44 @@ def load_batch(
   return np.asarray(images) * std + mean, captions
 
 
+def _captions(labels: ArrayLike, data: batching.Data) -> Captions:
+  source = data.train.source
+  return [label_texts.lines(label, source) for label in np.asarray(labels)]
+
+
 def of_classes(source: sources.LabelledSource) -> Sheet:
   """Draws the first images of each class, squeezed to squares.
 
-  Leaves out files that cannot be decoded.
+  Images that are labelled with numbers are drawn from the lowest to the highest
+  first one. Leaves out files that cannot be decoded.
   """
-  labels = source.labels()
-  names = source.class_names[:_MOST_IMAGES]
-  each = max(1, _MOST_IMAGES // len(names))
   images, captions = [], []
-  for label, name in enumerate(names):
-    for i in np.flatnonzero(labels == label)[:each].tolist():
-      try:
-        image = decoding.as_pixels(source[i]['image'])
-      except (OSError, ValueError):  # Counted by `survey`.
-        continue
-      images.append(cv2.resize(image, (_MIN_SIDE, _MIN_SIDE)))
-      captions.append([name])
+  for i in _chosen(source):
+    try:
+      example = source[i]
+      image = decoding.as_pixels(example['image'])
+    except (OSError, ValueError):  # Counted by `survey`.
+      continue
+    images.append(cv2.resize(image, (_MIN_SIDE, _MIN_SIDE)))
+    captions.append(label_texts.lines(example['label'], source))
   stacked = np.stack(images).reshape(len(images), _MIN_SIDE, _MIN_SIDE, -1)
   return draw(stacked.astype(np.float32) / 255, captions)
+
+
+def _chosen(source: sources.LabelledSource) -> list[int]:
+  """Returns the images of a sheet: some of each class, or over all numbers."""
+  labels, task = source.labels(), sources.task_of(source)
+  if task == labels_lib.REGRESSION:
+    order = np.argsort(labels[:, 0], kind='stable')
+    places = np.linspace(0, len(order) - 1, min(_MOST_IMAGES, len(order)))
+    return order[places.astype(int)].tolist()
+  classes = range(min(_MOST_IMAGES, len(source.class_names)))
+  if task == labels_lib.MULTICLASS:
+    groups = [np.flatnonzero(labels == label) for label in classes]
+  else:
+    groups = [np.flatnonzero(labels[:, label]) for label in classes]
+  each = max(1, _MOST_IMAGES // len(groups))
+  return [i for group in groups for i in group[:each].tolist()]
 
 
 def _augment(
@@ -100,7 +121,7 @@ def _augment(
   augment_key, mix_key = jax.random.split(jax.random.key(seed))
   images = jax.jit(data.preprocess.train)(augment_key, batch['image'])
   if not data.mix:
-    return images, [[data.class_names[label]] for label in batch['label']]
+    return images, _captions(batch['label'], data)
   images, targets = jax.jit(data.mix)(mix_key, images, batch['label'])
   captions = []
   for shares in np.asarray(targets):

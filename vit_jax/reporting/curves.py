@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 import os
 
+from vit_jax.evaluation import multilabel
+from vit_jax.evaluation import regression
 from vit_jax.evaluation import scores
 from vit_jax.reporting import plot
 from vit_jax.runtime import workdir as workdir_lib
@@ -13,6 +15,8 @@ Row = metrics.Row
 PANELS = {  # Metrics drawn together, by the title of their y axis.
   'loss': ('train_loss', scores.LOSS, scores.LOSS + scores.AVERAGED),
   'test accuracy': (scores.ACCURACY, scores.ACCURACY + scores.AVERAGED),
+  'mean average precision': (multilabel.MAP, multilabel.MAP + scores.AVERAGED),
+  'mean absolute error': (regression.MAE, regression.MAE + scores.AVERAGED),
   'learning rate': ('lr',),
   'images/s': ('img_sec_train',),
 }

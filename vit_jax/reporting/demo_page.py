@@ -8,6 +8,7 @@ import numpy as np
 from vit_jax import predictor as predictor_lib
 from vit_jax.reporting import attention_pictures
 from vit_jax.runtime import errors
+from vit_jax.weights import record as weights_lib
 
 
 def _import_gradio() -> Any:
@@ -32,13 +33,15 @@ def page(predictor: predictor_lib.Predictor, title: str, top_k: int = 5) -> Any:
   # Compiles the model, and fails before the page is served.
   predictor.predict(np.zeros(predictor.image_shape, np.uint8))
   draws = predictor.weights.spec.num_heads > 0
+  has_numbers = weights_lib.units(predictor.weights) is not None
 
-  def answer(image: Any) -> tuple[dict[str, float], Any]:
+  def answer(image: Any) -> tuple[Any, Any]:
     if image is None:
-      return {}, None
+      return None, None
     try:
       [best] = predictor.predict(image, top_k=top_k)
-      return dict(best), _drawn(predictor, image) if draws else None
+      shown = best if has_numbers else dict(best)
+      return shown, _drawn(predictor, image) if draws else None
     except errors.UserError as e:
       raise gradio.Error(str(e)) from e
 
@@ -47,7 +50,10 @@ def page(predictor: predictor_lib.Predictor, title: str, top_k: int = 5) -> Any:
     with gradio.Row():
       image = gradio.Image(type='pil', label='Image')
       with gradio.Column():
-        classes = gradio.Label(num_top_classes=top_k, label='Classes')
+        if has_numbers:
+          classes = gradio.Dataframe(headers=['number', 'value'])
+        else:
+          classes = gradio.Label(num_top_classes=top_k, label='Classes')
         drawn = gradio.Image(
           label='Attention rollout',
           visible=draws,

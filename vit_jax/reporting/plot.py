@@ -120,6 +120,25 @@ def points(values: Float[np.ndarray, 'n m'], *, x: str, y: str) -> Any:
   return figure
 
 
+def scatter(
+  true: Float[np.ndarray, ' n'],
+  predicted: Float[np.ndarray, ' n'],
+  *,
+  title: str,
+  size: tuple[int | float, int | float] = (5, 3.5),
+) -> Any:
+  """Returns a figure of predicted numbers above true ones, and where they agree."""
+  figure = _figure(*size)
+  axes = figure.subplots()
+  axes.scatter(true, predicted, s=14, alpha=0.5)
+  ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
+  axes.plot(ends, ends, color='gray', linewidth=1)
+  axes.set_xlabel(_label(title))
+  axes.set_ylabel('predicted')
+  axes.grid(alpha=0.3)
+  return figure
+
+
 def pictures(images: Mapping[str, Float[np.ndarray, 'H W 3']]) -> Any:
   """Returns a figure of images in rows, each below its name."""
   columns = int(np.ceil(np.sqrt(len(images))))

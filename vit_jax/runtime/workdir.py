@@ -40,6 +40,7 @@ class Workdir:
   loggers = _Inside('loggers.json')  # The run at each logging service.
   profile = _Inside('profile')  # Traces of steps.
   evaluation = _Inside('evaluation.json')  # What `evaluate` measured.
+  fitted = _Inside('fitted.json')  # What held-out images decided at the end.
   artifact = _Inside('artifact')  # The trained model.
   artifact_ema = _Inside('artifact_ema')  # The moving average of the model.
   report = _Inside('report.html')  # The page about the run.

@@ -2,6 +2,7 @@
 
 resolve        decides what a run will do: `Run`, from its config
 tasks          `Task`: data, model, stages, evaluation of a run
+outputs        what outputs mean: losses and metrics of classes and of numbers
 contrastive    steps and evaluation of LiT
 stages         stages of a run, each with its own optimizer
 update         one step, a pure function

@@ -13,7 +13,7 @@ from vit_jax import checkpoint
 from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.configs import validate
-from vit_jax.data import batching
+from vit_jax.data import datasets
 from vit_jax.models import attention_choice
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
@@ -52,7 +52,7 @@ class Run:
 
   config: ml_collections.ConfigDict
   stages: tuple[ml_collections.ConfigDict, ...]
-  splits: batching.Splits
+  splits: datasets.Splits
   weights: weights_lib.Weights | None
   mesh: jax.sharding.Mesh
 
@@ -77,8 +77,8 @@ def resolve(
     [ml_collections.ConfigDict], Pretrained
   ] = read_pretrained,
   open_splits: Callable[
-    [ml_collections.ConfigDict], batching.Splits
-  ] = batching.open_splits,
+    [ml_collections.ConfigDict], datasets.Splits
+  ] = datasets.open_splits,
   measure: bool = True,
 ) -> Run:
   """Completes and checks a config with its weights, data set and devices.
@@ -108,7 +108,7 @@ def resolve(
   config = resolved.with_defaults(config, known)
   if spec.has_texts(config.model) and not config.vocabulary:
     config.vocabulary = known.get('vocabulary') or ''
-  config = batching.with_splits(config)
+  config = datasets.with_data(config)
   splits = open_splits(config)
   config = resolved.in_steps(config, len(splits.train.source))
   config = validate.validate(config)

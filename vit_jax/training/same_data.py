@@ -7,10 +7,11 @@ from absl import logging
 import jax
 import numpy as np
 
-from vit_jax.data import batching
 from vit_jax.data import class_counts
 from vit_jax.data import copies
+from vit_jax.data import datasets
 from vit_jax.data import image_files
+from vit_jax.data import numbers
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
@@ -26,7 +27,7 @@ _MOST_LOOKED_AT = 20_000  # Images that are decoded to find copies.
 
 def check(
   workdir: workdir_lib.Workdir,
-  splits: batching.Splits,
+  splits: datasets.Splits,
   *,
   resumed: bool,
 ) -> Fingerprints:
@@ -85,7 +86,7 @@ def fingerprint(source: sources.Source) -> dict[str, Any]:
       continue
     image = example['image']
     sha.update(image.tobytes() if isinstance(image, np.ndarray) else image)
-    sha.update(repr(example.get('label')).encode())
+    sha.update(repr(np.asarray(example.get('label')).tolist()).encode())
   unread = image_files.count_text(getattr(source, 'unread', {}))
   facts = {
     'images': len(source),
@@ -93,11 +94,12 @@ def fingerprint(source: sources.Source) -> dict[str, Any]:
     'unread': unread,
     'split_by': getattr(source, 'split_by', ''),
     'classes': class_counts.of_source(source),
+    'numbers': numbers.of_source(source),
   }
   return {k: v for k, v in facts.items() if v is not None and v != ''}
 
 
-def _count_copies(splits: batching.Splits) -> int | None:
+def _count_copies(splits: datasets.Splits) -> int | None:
   """Counts test images that are copies of training images, and warns of them.
 
   Someone else's split is theirs to check, with `vit-jax data`; this one is ours.

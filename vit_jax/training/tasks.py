@@ -1,4 +1,4 @@
-"""The task of a run: classification, or contrastive learning (LiT)."""
+"""The task of a run: classes, numbers, or texts (contrastive learning, LiT)."""
 
 from collections.abc import Callable, Sequence
 import dataclasses
@@ -13,12 +13,13 @@ from vit_jax.configs import arguments
 from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.data import captions
-from vit_jax.data import class_counts
+from vit_jax.data import numbers
 from vit_jax.data import text
 from vit_jax.data import transforms
 from vit_jax.evaluation import evaluator
 from vit_jax.runtime import sharding
 from vit_jax.training import contrastive
+from vit_jax.training import outputs
 from vit_jax.training import resolve
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import update
@@ -37,6 +38,8 @@ class Task:
     initial_params: maps pretrained weights, or None, to parameters.
     eval_fn: maps parameters to metrics, including `config.best_metric`.
     vocabulary: file of the tokeniser, if there are texts.
+    fit: maps parameters to the fields of `Weights` that held-out images decide.
+    scale: that of the numbers that the model predicts, if they are numbers.
   """
 
   data: batching.Data
@@ -45,6 +48,8 @@ class Task:
   initial_params: Callable[..., dict[str, Any]]
   eval_fn: evaluator.EvalFn
   vocabulary: str | None = None
+  fit: Callable[[Any], dict[str, Any]] = lambda params: {}
+  scale: numbers.Scale | None = None
 
 
 def make(run: resolve.Run, data: batching.Data | None = None) -> Task:
@@ -57,23 +62,18 @@ def make(run: resolve.Run, data: batching.Data | None = None) -> Task:
   """
   if spec.has_texts(run.config.model):
     return _contrastive(run, data)
-  return _classification(run, data)
+  return _images(run, data)
 
 
-def _classification(run: resolve.Run, data: batching.Data | None) -> Task:
+def _images(run: resolve.Run, data: batching.Data | None) -> Task:
   config = run.config
   data = data or batching.of_config(config, run.splits)
   model = models.from_config(
     arguments.of_model(config), num_classes=len(data.class_names)
   )
+  what = outputs.of_task(config, data)
   loss_fn = update.make_loss_fn(
-    model,
-    data.preprocess.train,
-    config.loss,
-    config.label_smoothing,
-    class_counts.weights(config.class_weights, data.train.source),
-    config.focal_gamma,
-    data.mix,
+    model, data.preprocess.train, what.train_loss, data.mix
   )
   is_fixed = config.posemb == 'sincos2d'
   stages = stages_lib.make(
@@ -91,14 +91,9 @@ def _classification(run: resolve.Run, data: batching.Data | None) -> Task:
     initial_params=lambda weights: initial.initial_params(
       config, model, shapes, data.image_shape, weights
     ),
-    eval_fn=evaluator.make_eval_fn(
-      model,
-      data,
-      run.mesh,
-      loss=config.loss,
-      batch_size=config.batch_eval,
-      probe_names=config.evaluators,
-    ),
+    eval_fn=what.make_eval_fn(model, run.mesh),
+    fit=what.make_fit(model, run.mesh),
+    scale=what.scale,
   )
 
 

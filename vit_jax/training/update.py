@@ -7,7 +7,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
-import numpy as np
 import optax
 
 from vit_jax.models import losses
@@ -21,10 +20,7 @@ LossFn = Callable[[Any, Batch, Key[Array, '']], Float[Array, '']]
 def make_loss_fn(
   model: nn.Module,
   preprocess: Callable[[Array, Array], Array],
-  loss: str = 'softmax',
-  label_smoothing: float = 0.0,
-  class_weights: np.ndarray | None = None,
-  focal_gamma: float = 0.0,
+  loss: losses.Loss = losses.softmax_cross_entropy,
   mix: Callable[[Array, Array, Array], tuple[Array, Array]] | None = None,
 ) -> LossFn:
   """Returns `loss_fn(params, batch, key)`, the mean loss of a batch.
@@ -32,10 +28,7 @@ def make_loss_fn(
   Args:
     model: the module.
     preprocess: maps `(key, images)` to float32 images in [-1, 1].
-    loss: name in `losses.LOSSES`.
-    label_smoothing: share of the target spread over all classes.
-    class_weights: factor of each class, [K].
-    focal_gamma: see `losses.softmax_cross_entropy`.
+    loss: maps logits and labels to the loss of each image.
     mix: maps `(key, images, labels)` to mixed images and shares of classes.
   """
 
@@ -47,10 +40,7 @@ def make_loss_fn(
     logits = model.apply(
       {'params': params}, images, train=True, rngs={'dropout': dropout_key}
     )
-    values = losses.LOSSES[loss](
-      logits, labels, label_smoothing, class_weights, focal_gamma
-    )
-    return jnp.mean(values)
+    return jnp.mean(loss(logits, labels))
 
   return loss_fn
 

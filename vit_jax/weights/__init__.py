@@ -26,6 +26,7 @@ vocabularies    the file of a tokeniser beside weights
 extras          keeps fields that a format cannot hold
 adaptation      weights for another head, grid, patch size or channel count
 resized_positions  position embeddings for another grid of patches
+units           heads that predict numbers in their units
 initial         the first parameters of a run
 programs        ONNX and StableHLO
 """

@@ -24,6 +24,9 @@ from vit_jax.weights import vocabularies
 WEIGHTS, CONFIG, LABELS = 'model.npz', 'config.json', 'labels.txt'
 _FORMAT = 1
 
+# Fields of `Weights` that earlier versions did not write.
+_LATER = ('task', 'thresholds', 'temperature', 'units')
+
 
 def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
   """Writes a folder with a trained model, whole or not at all.
@@ -61,6 +64,10 @@ def _config(weights: weights_lib.Weights) -> dict[str, Any]:
     'interpolation': preprocessing.interpolation,
     'resize_test': preprocessing.resize_test,
     'loss': weights.loss,
+    'task': weights.task,
+    'thresholds': list(weights.thresholds),
+    'temperature': weights.temperature,
+    'units': list(weights.units),
     'info': dict(weights.info),
   }
   if weights.vocabulary:
@@ -114,6 +121,7 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
         class_names=labels,
         preprocessing=_preprocessing(config),
         loss=config['loss'],
+        **{name: config[name] for name in _LATER if name in config},
         info=config['info'],
         vocabulary=str(directory / vocabulary) if vocabulary else None,
         source=str(directory),

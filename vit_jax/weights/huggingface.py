@@ -7,6 +7,7 @@ from typing import Any
 
 from absl import logging
 
+from vit_jax.configs import labels as labels_lib
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
 from vit_jax.weights import extras
@@ -25,7 +26,14 @@ _BICUBIC_PROCESSORS = (  # Where the file does not say it.
 
 _COLOURS = ('image_mean', 'image_std')
 
-SIGMOID = 'multi_label_classification'  # The `problem_type` of that loss.
+# The `problem_type` of the sigmoid loss, and of numbers.
+SIGMOID, NUMBERS = 'multi_label_classification', 'regression'
+
+# Fields of weights, by `problem_type`.
+_OF_PROBLEM: Mapping[str, dict[str, str]] = {
+  SIGMOID: {'loss': 'sigmoid', 'task': labels_lib.MULTILABEL},
+  NUMBERS: {'loss': 'l2', 'task': labels_lib.REGRESSION},
+}
 
 
 def find(path: pathlib.Path) -> pathlib.Path | None:
@@ -115,7 +123,7 @@ def _describe(
       'interpolation': _interpolation(preprocessor),
     },
     class_names=class_names,
-    loss='sigmoid' if config.get('problem_type') == SIGMOID else weights.loss,
+    **_OF_PROBLEM.get(config.get('problem_type', ''), {}),
   )
 
 

@@ -1,6 +1,6 @@
 """`Weights`: a model's parameters and all that is needed to run them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import math
@@ -9,9 +9,11 @@ from typing import Any
 import flax.linen as nn
 import flax.traverse_util
 import jax
+from jaxtyping import Array
 import numpy as np
 
 from vit_jax import models
+from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
 from vit_jax.data import preprocessing as preprocessing_lib
@@ -52,9 +54,16 @@ class Weights:
     params: nested, with the names of the official code.
     model: arguments of the model's class except `num_classes`, as in
       `configs.models`; None if nothing tells.
-    class_names: in the order of the logits; empty without a head.
+    class_names: classes, or names of numbers, in the order of the logits; empty
+      without a head.
     preprocessing: how an image becomes the model's input.
-    loss: 'softmax' or 'sigmoid', the function from logits to probabilities.
+    loss: 'softmax' or 'sigmoid', the function from logits to probabilities; for
+      numbers, the loss they were learned with.
+    task: one of `configs.labels.TASKS`. Logits of numbers are in their `units`.
+    thresholds: probabilities from which on an image has each class, where it may
+      have several; empty for 0.5.
+    temperature: what logits are divided by before softmax.
+    units: units of numbers; empty for none.
     info: how the weights were made, for readers only.
     vocabulary: file of the tokeniser of a model with a text tower; None for others.
     source: the file or folder that was read, for messages.
@@ -67,6 +76,10 @@ class Weights:
     default_factory=preprocessing_lib.Preprocessing
   )
   loss: str = 'softmax'
+  task: str = labels_lib.MULTICLASS
+  thresholds: Sequence[float] = ()
+  temperature: float = 1.0
+  units: Sequence[str] = ()
   info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   vocabulary: str | None = None
   source: str = 'the checkpoint'
@@ -153,6 +166,23 @@ def has_zero_head(params: Params) -> bool:
   return 'head' in params and not any(
     np.any(x) for x in params['head'].values()
   )
+
+
+def squash(weights: Weights) -> Callable[[Array], Array]:
+  """Returns the function from logits to probabilities, or to numbers."""
+  if weights.task == labels_lib.REGRESSION:
+    return lambda logits: logits
+  if weights.loss == 'sigmoid':
+    return jax.nn.sigmoid
+  return lambda logits: jax.nn.softmax(logits / weights.temperature)
+
+
+def units(weights: Weights) -> dict[str, str] | None:
+  """Returns the unit of each number, '' for none; None if classes are predicted."""
+  if weights.task != labels_lib.REGRESSION:
+    return None
+  found = weights.units or [''] * len(weights.class_names)
+  return dict(zip(weights.class_names, found, strict=True))
 
 
 def check_vision(weights: Weights) -> None:

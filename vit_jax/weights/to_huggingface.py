@@ -7,6 +7,7 @@ from typing import Any
 
 from absl import logging
 
+from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import extras
@@ -154,6 +155,8 @@ def _common_config(
     config['label2id'] = {name: i for i, name in enumerate(names)}
     if weights.loss == 'sigmoid':
       config['problem_type'] = huggingface.SIGMOID
+    if weights.task == labels_lib.REGRESSION:
+      config['problem_type'] = huggingface.NUMBERS
   return config
 
 

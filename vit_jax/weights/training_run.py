@@ -11,6 +11,7 @@ import orbax.checkpoint as ocp
 
 from vit_jax.configs import arguments
 from vit_jax.configs import common
+from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.data import preprocessing
@@ -20,7 +21,11 @@ from vit_jax.runtime import files
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import units
 from vit_jax.weights import vocabularies
+
+# Facts of a number in `dataset.json`.
+_SCALE = ('mean', 'std')
 
 
 def find_step(path: pathlib.Path) -> pathlib.Path | None:
@@ -54,6 +59,13 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
     class_names = files.read_lines(workdir.labels)
   try:
     settings = _settings(config)
+    rows = _numbers(workdir) if settings.task == labels_lib.REGRESSION else []
+    if rows:
+      heads = spec.of(settings.model).heads
+      mean, std = (
+        np.array([row[key] for row in rows], np.float32) for key in _SCALE
+      )
+      params = units.in_units(params, heads, mean, std)
     weights = weights_lib.Weights(
       params=params,
       model=arguments.of_saved_model(settings),
@@ -62,6 +74,9 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
         settings, weights_lib.num_channels(params)
       ),
       loss=settings.loss,
+      task=settings.task or labels_lib.MULTICLASS,
+      units=[row['unit'] for row in rows if 'unit' in row],
+      **_fitted(workdir, int(step.name)),
       info={
         'dataset': settings.dataset,
         'step': int(step.name),
@@ -75,6 +90,19 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
   with weights_lib.naming(step):
     weights_lib.check(weights)
   return weights
+
+
+def _numbers(workdir: workdir_lib.Workdir) -> list[dict[str, Any]]:
+  """Returns mean, standard deviation and unit of each number that is predicted."""
+  return list(
+    files.read_json(workdir.dataset)['config.pp.train']['numbers'].values()
+  )
+
+
+def _fitted(workdir: workdir_lib.Workdir, step: int) -> dict[str, Any]:
+  """Returns the fields of weights that held-out images decided at the last step."""
+  found = files.read_json(workdir.fitted)
+  return found if found.pop('step', None) == step else {}
 
 
 def _settings(config: Mapping[str, Any]) -> ml_collections.ConfigDict:

@@ -1,0 +1,123 @@
+"""Opens the data set of a config, and completes the settings that it decides."""
+
+import dataclasses
+
+from absl import logging
+import ml_collections
+
+from vit_jax.configs import labels as labels_lib
+from vit_jax.configs import spec
+from vit_jax.data import captions
+from vit_jax.data import pipeline
+from vit_jax.data import sources
+from vit_jax.data import subsets
+from vit_jax.data import table_files
+from vit_jax.runtime import errors
+from vit_jax.runtime import sharding
+from vit_jax.runtime import storage
+
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+  """Both splits, opened; images of folders are read later.
+
+  An epoch is the length of `train`, after `pp.shots` and `pp.balance_classes`.
+  """
+
+  train: pipeline.Decoded
+  test: pipeline.Decoded
+  holdout: pipeline.Decoded | None = None
+
+
+def with_data(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+  """Returns a config with the splits, the task, the loss and the metric of its data.
+
+  Raises:
+    errors.UserError: if a setting does not go with the labels of the data set.
+  """
+  config = config.copy_and_resolve_references().unlock()
+  columns, has_texts = _columns(config), spec.has_texts(config.model)
+  task = (
+    labels_lib.MULTICLASS
+  )  # Which text belongs to an image is one class too.
+  if not has_texts:
+    task = sources.task(config.dataset, columns)
+  config.pp.train, config.pp.test = sources.default_splits(
+    config.dataset, config.pp.train, config.pp.test, columns
+  )
+  if not has_texts and not config.task:
+    logging.info('The task is %s.', task)
+  return labels_lib.complete(config, task)
+
+
+def _columns(config: ml_collections.ConfigDict) -> table_files.Columns:
+  return table_files.Columns(**config.columns, task=config.task)
+
+
+def open_splits(config: ml_collections.ConfigDict) -> Splits:
+  """Opens the images of a config, for LiT models with captions."""
+  split = _pairs if spec.has_texts(config.model) else _images
+  train = split(config, config.pp.train, train=True)
+  test = split(config, config.pp.test, train=False)
+  if not config.pp.holdout:
+    return Splits(train, test)
+  holdout = split(config, config.pp.holdout, train=False)
+  for name, other in (('train', train), ('test', test)):
+    if sources.overlap(holdout.source, other.source):
+      raise errors.UserError(
+        f'config.pp.holdout is {config.pp.holdout!r}, config.pp.{name} is'
+        f' {config.pp[name]!r}: they have images in common. Choose some that'
+        f' neither of the others has.'
+      )
+  return Splits(train, test, holdout)
+
+
+def _images(
+  config: ml_collections.ConfigDict, split: str, train: bool
+) -> pipeline.Decoded:
+  with sharding.first_process_first():
+    source = sources.get_source(
+      config.dataset,
+      split,
+      data_dir=config.tfds_data_dir,
+      columns=_columns(config),
+    )
+  if isinstance(source, sources.ArraySource):
+    _check_arrays(config, source.num_channels)
+  if train and config.pp.shots:
+    source = subsets.few_shots(source, config.pp.shots)
+  if train and config.pp.balance_classes:
+    source = subsets.balanced(source)
+  return pipeline.Decoded(
+    source,
+    exif=config.pp.exif,
+    on_bad_image=config.on_bad_image,
+    channels=config.pp.channels,
+    train=train,
+    on_host=bool(config.pp.randaugment),
+  )
+
+
+def _check_arrays(config: ml_collections.ConfigDict, channels: int) -> None:
+  """Refuses settings that apply to image files only."""
+  if config.pp.channels not in (None, channels):
+    raise errors.UserError(
+      f'config.pp.channels is {config.pp.channels}: only image files can be'
+      f' converted; {config.dataset} has {channels} channels.'
+    )
+  if config.pp.exif:
+    raise errors.UserError(
+      f'config.pp.exif is True: only image files have EXIF tags, and'
+      f' {config.dataset} has none. Leave it False.'
+    )
+
+
+def _pairs(
+  config: ml_collections.ConfigDict, split: str, train: bool
+) -> captions.DecodedPairs:
+  return captions.DecodedPairs(
+    captions.open_captions(storage.local_path(config.dataset), split),
+    exif=config.pp.exif,
+    on_bad_image=config.on_bad_image,
+    train=train,
+  )

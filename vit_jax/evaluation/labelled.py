@@ -1,0 +1,106 @@
+"""Scores of predictions for labelled images of any task, ready for JSON."""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+from typing import Any
+
+from jaxtyping import Float
+import numpy as np
+import tqdm
+
+from vit_jax.configs import labels as labels_lib
+from vit_jax.data import sources
+from vit_jax.evaluation import multilabel
+from vit_jax.evaluation import ranking
+from vit_jax.evaluation import regression
+from vit_jax.evaluation import scores
+from vit_jax.runtime import errors
+from vit_jax.weights import record as weights_lib
+
+Result = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+  """Outputs of a model with several classes or numbers an image, and the labels.
+
+  Attributes:
+    places: indices of the images in their source, [N].
+    outputs: probabilities or numbers.
+    labels: what they should be, in the same order.
+  """
+
+  places: np.ndarray
+  outputs: Float[np.ndarray, 'N K']
+  labels: Float[np.ndarray, 'N K']
+
+
+def check_task(
+  weights: weights_lib.Weights, source: sources.LabelledSource
+) -> None:
+  """Raises `errors.UserError` unless images are labelled with what is predicted."""
+  task = sources.task_of(source)
+  if task != weights.task:
+    raise errors.UserError(
+      f'The task of the model is {weights.task}, the labels of the images are for'
+      f' {task}. Choose other columns, or another model.'
+    )
+
+
+def read(
+  rows: ranking.Rows,
+  weights: weights_lib.Weights,
+  source: sources.LabelledSource,
+) -> Rows:
+  """Returns the outputs for a source, with its labels in the model's order.
+
+  Raises:
+    errors.UserError: if the model does not know the classes or numbers, or no image
+      can be decoded.
+  """
+  names = list(weights.class_names)
+  order = scores.class_map(source.class_names, names)
+  labels = np.zeros((len(source), len(names)), np.float32)
+  labels[:, order] = source.labels()
+  found = list(tqdm.tqdm(rows, total=len(source), disable=None))
+  if not found:
+    raise errors.UserError('None of the images can be decoded.')
+  places, outputs = zip(*found, strict=True)
+  return Rows(np.array(places), np.stack(outputs), labels[list(places)])
+
+
+def summary(rows: Rows, weights: weights_lib.Weights) -> Result:
+  """Returns the scores of all images together."""
+  numbers = _SUMMARIES[weights.task](rows, weights)
+  return {scores.EXAMPLES: len(rows.places), **numbers}
+
+
+def details(rows: Rows, weights: weights_lib.Weights) -> Result:
+  """Returns the scores of each class, or of each number."""
+  return _DETAILS[weights.task](rows, weights)
+
+
+_SUMMARIES: Mapping[str, Callable[..., dict[str, float]]] = {
+  labels_lib.MULTILABEL: lambda rows, weights: multilabel.summary(
+    rows.outputs, rows.labels, multilabel.thresholds(weights)
+  ),
+  labels_lib.REGRESSION: lambda rows, weights: regression.summary(
+    rows.outputs, rows.labels
+  ),
+}
+
+_DETAILS: Mapping[str, Callable[..., Result]] = {
+  labels_lib.MULTILABEL: lambda rows, weights: {
+    'classes': multilabel.per_class(
+      rows.outputs,
+      rows.labels,
+      multilabel.thresholds(weights),
+      weights.class_names,
+    )
+  },
+  labels_lib.REGRESSION: lambda rows, weights: {
+    'numbers': regression.per_number(
+      rows.outputs, rows.labels, weights.class_names, weights.units
+    )
+  },
+}
