@@ -18,9 +18,11 @@ from vit_jax.data import datasets
 from vit_jax.evaluation import evaluator
 from vit_jax.models import blocks
 from vit_jax.models import flops
+from vit_jax.models import lora
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import adapters
 from vit_jax.training import loop
 from vit_jax.training import metrics as metrics_lib
 from vit_jax.training import profiler
@@ -164,6 +166,8 @@ def _write_artifacts(
     params = blocks.unstack(artifact.to_numpy(tree))
     if jax.process_index():
       continue
+    matrices = lora.matrices(params)
+    params = adapters.merger(run.config)(params)
     if task.scale:
       heads = spec.of(run.config.model).heads
       params = units.in_units(params, heads, task.scale.mean, task.scale.std)
@@ -181,5 +185,5 @@ def _write_artifacts(
       vocabulary=task.vocabulary,
       **fitted,
     )
-    artifact.save(path, weights)
+    artifact.save(path, weights, matrices)
     logging.info('The model is in %s: %s', path, metrics or 'not evaluated')

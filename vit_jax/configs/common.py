@@ -21,6 +21,8 @@ _NUMBERS = re.compile(
   r'(\d*\.)?\d*[1-9]\d*(\.\d*)?(,(\d*\.)?\d*[1-9]\d*(\.\d*)?)*'
 )
 
+_LORA_TARGETS = ('query', 'key', 'value', 'out', 'mlp')
+
 _LOGGERS = ('tensorboard', 'wandb', 'mlflow')
 
 
@@ -200,6 +202,17 @@ def _add_optimizer(config: types.SimpleNamespace) -> None:
     (),
     lambda patterns: all(isinstance(p, str) for p in patterns),
     'a tuple of regular expressions',
+  )
+  # Rank of LoRA (arXiv:2106.09685): instead of the kernels of some modules, two
+  # matrices of this rank are trained, whose product times `lora_alpha` / rank is added
+  # to each; the head is trained too. The artifact has plain kernels. 0: off.
+  config.lora_rank = rules.number(0, low=0, high=4096)
+  config.lora_alpha = rules.number(16.0, low=1e-3, high=1e4)
+  # Modules of LoRA: 'query', 'key', 'value', 'out' of attention, and 'mlp'.
+  config.lora_targets = rules.such(
+    _LORA_TARGETS,
+    lambda names: len(names) and set(names) <= set(_LORA_TARGETS),
+    f'some of {_LORA_TARGETS}',
   )
   # Stages of a run, one after the other: dicts of settings, with `total_steps` or
   # `total_epochs`, that override those of the config.

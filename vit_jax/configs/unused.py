@@ -118,6 +118,11 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
     'config.dataset is not a table',
   ),
   (
+    ('lora_alpha', 'lora_targets'),
+    lambda config: config.lora_rank,
+    'config.lora_rank is 0',
+  ),
+  (
     ('bias_init',),
     lambda config: config.loss == 'sigmoid',
     "config.loss is not 'sigmoid'",

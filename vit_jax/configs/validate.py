@@ -18,6 +18,7 @@ from vit_jax.runtime import errors
 _NOT_OF_LIT = (
   'stochastic_depth_rate',
   'head_bias_init',
+  'lora_rank',
   'evaluators',
   'adapt_channels',
   'adapt_patches',

@@ -8,6 +8,7 @@ stages         stages of a run, each with its own optimizer
 update         one step, a pure function
 optimizers     learning-rate schedules and optimizers
 per_block      optimizers that see one block at a time
+adapters       LoRA, by the settings of a run
 freeze         frozen parameters, without gradient
 state          `TrainState` and its checkpoints
 same_data      facts about the data, compared when a run is resumed

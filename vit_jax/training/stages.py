@@ -78,14 +78,16 @@ def make(
   *,
   train_step: Step = update.train_step,
   locked: Sequence[str] = (),
+  extend: Callable[[Any], Any] = lambda params: params,
 ) -> list[Stage]:
   """Returns the stages of a run; one if its config sets none.
 
   `train_step` is `update.train_step` or a function that calls it, with `loss_fn`.
-  `locked` has patterns of parameters to freeze in all stages.
+  `locked` has patterns of parameters to freeze in all stages. `extend` maps the
+  shapes of the model's parameters to those of the parameters of a state.
   """
   config, stages, before = run.config, [], 0
-  params = models.abstract_params(model, image_shape)
+  params = extend(models.abstract_params(model, image_shape))
   for stage in run.stages:
     tx, schedule = optimizer(stage, params)
     freeze = (*locked, *stage.freeze)

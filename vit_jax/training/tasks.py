@@ -18,6 +18,7 @@ from vit_jax.data import text
 from vit_jax.data import transforms
 from vit_jax.evaluation import evaluator
 from vit_jax.runtime import sharding
+from vit_jax.training import adapters
 from vit_jax.training import contrastive
 from vit_jax.training import outputs
 from vit_jax.training import resolve
@@ -72,27 +73,33 @@ def _images(run: resolve.Run, data: batching.Data | None) -> Task:
     arguments.of_model(config), num_classes=len(data.class_names)
   )
   what = outputs.of_task(config, data)
+  merge = adapters.merger(config)
   loss_fn = update.make_loss_fn(
-    model, data.preprocess.train, what.train_loss, data.mix
+    model, data.preprocess.train, what.train_loss, data.mix, merge
   )
-  is_fixed = config.posemb == 'sincos2d'
+  locked = ['Transformer/posembed_input/'] * (config.posemb == 'sincos2d')
   stages = stages_lib.make(
     run,
     model,
     loss_fn,
     data.image_shape,
-    locked=('Transformer/posembed_input/',) if is_fixed else (),
+    locked=[*locked, *adapters.locked(config)],
+    extend=functools.partial(adapters.extend, config),
   )
-  shapes = stages[0].like.params
+  shapes = models.abstract_params(model, data.image_shape)
+  merge = jax.jit(merge) if config.lora_rank else merge
+  eval_fn = what.make_eval_fn(model, run.mesh)
+  fit = what.make_fit(model, run.mesh)
   return Task(
     data=data,
     model=model,
     stages=stages,
-    initial_params=lambda weights: initial.initial_params(
-      config, model, shapes, data.image_shape, weights
+    initial_params=lambda weights: adapters.add(
+      config,
+      initial.initial_params(config, model, shapes, data.image_shape, weights),
     ),
-    eval_fn=what.make_eval_fn(model, run.mesh),
-    fit=what.make_fit(model, run.mesh),
+    eval_fn=lambda params: eval_fn(merge(params)),
+    fit=lambda params: fit(merge(params)),
     scale=what.scale,
   )
 

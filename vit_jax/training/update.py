@@ -22,6 +22,7 @@ def make_loss_fn(
   preprocess: Callable[[Array, Array], Array],
   loss: losses.Loss = losses.softmax_cross_entropy,
   mix: Callable[[Array, Array, Array], tuple[Array, Array]] | None = None,
+  merge: Callable[[Any], Any] = lambda params: params,
 ) -> LossFn:
   """Returns `loss_fn(params, batch, key)`, the mean loss of a batch.
 
@@ -29,6 +30,7 @@ def make_loss_fn(
     model: the module.
     preprocess: maps `(key, images)` to float32 images in [-1, 1].
     loss: maps logits and labels to the loss of each image.
+    merge: maps parameters of a state to those of the model.
     mix: maps `(key, images, labels)` to mixed images and shares of classes.
   """
 
@@ -38,7 +40,10 @@ def make_loss_fn(
     if mix:  # A third key leaves the other two as they are without mixing.
       images, labels = mix(jax.random.fold_in(key, 2), images, labels)
     logits = model.apply(
-      {'params': params}, images, train=True, rngs={'dropout': dropout_key}
+      {'params': merge(params)},
+      images,
+      train=True,
+      rngs={'dropout': dropout_key},
     )
     return jnp.mean(loss(logits, labels))
 

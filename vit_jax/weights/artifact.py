@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import contextlib
 import os
 import pathlib
+import types
 from typing import Any
 
 import jax
@@ -22,18 +23,24 @@ from vit_jax.weights import to_timm
 from vit_jax.weights import vocabularies
 
 WEIGHTS, CONFIG, LABELS = 'model.npz', 'config.json', 'labels.txt'
+LORA = 'lora.npz'
 _FORMAT = 1
 
 # Fields of `Weights` that earlier versions did not write.
 _LATER = ('task', 'thresholds', 'temperature', 'units')
 
 
-def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
+def save(
+  directory: os.PathLike | str,
+  weights: weights_lib.Weights,
+  matrices: Mapping[str, Any] = types.MappingProxyType({}),
+) -> None:
   """Writes a folder with a trained model, whole or not at all.
 
   `model.npz` has the official names. `model.safetensors` and the JSON files are
   for `from_pretrained` of transformers, or for timm if transformers has no such
-  model, or repeat the official names. An old artifact stays until the end.
+  model, or repeat the official names. `lora.npz` has the `matrices` of LoRA, if there
+  are some, which the kernels contain. An old artifact stays until the end.
   """
   arrays, contents = _for_pytorch(weights)
   contents.setdefault(CONFIG, {})
@@ -46,6 +53,8 @@ def save(directory: os.PathLike | str, weights: weights_lib.Weights) -> None:
     for name, content in contents.items():
       files.write_json(content, temporary / name)
     files.write_lines(weights.class_names, temporary / LABELS)
+    if matrices:
+      array_files.write_npz(dict(matrices), temporary / LORA)
     if weights.vocabulary:
       vocabularies.write(weights.known_model(), weights.vocabulary, temporary)
 

@@ -16,6 +16,7 @@ from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.data import preprocessing
 from vit_jax.models import blocks
+from vit_jax.models import lora
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
@@ -59,6 +60,7 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
     class_names = files.read_lines(workdir.labels)
   try:
     settings = _settings(config)
+    params = lora.merge(params, settings.lora_alpha)
     rows = _numbers(workdir) if settings.task == labels_lib.REGRESSION else []
     if rows:
       heads = spec.of(settings.model).heads
