@@ -17,6 +17,9 @@ EVALUATOR = re.compile(r'([1-9]\d*)shot|knn|linear')
 # What the names of tables end in, which `config.dataset` may be.
 TABLES = ('.csv', '.tsv', '.jsonl', '.parquet')
 
+# What the names of shards end in.
+SHARDS = '.tar'
+
 _NUMBERS = re.compile(
   r'(\d*\.)?\d*[1-9]\d*(\.\d*)?(,(\d*\.)?\d*[1-9]\d*(\.\d*)?)*'
 )
@@ -102,7 +105,8 @@ def _add_model(config: types.SimpleNamespace) -> None:
 
 def _add_data(config: types.SimpleNamespace) -> None:
   # A folder with <class>/<image> or {train,test}/<class>/<image>, a table of paths
-  # and labels (.csv, .tsv, .jsonl, .parquet), 'digits', 'cifar10', 'cifar100', or
+  # and labels (.csv, .tsv, .jsonl, .parquet), shards of WebDataset such as
+  # 'data/train-{000..099}.tar', 'digits', 'cifar10', 'cifar100', or
   # the name of any TFDS data set prepared as array_record. Contrastive training: a
   # folder with {train,test}/captions.tsv.
   config.dataset = ''

@@ -113,8 +113,10 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
     'captions have no classes',
   ),
   (
-    tuple(f'columns.{name}' for name in ('image', 'label', 'split', 'classes')),
-    lambda config: config.dataset.lower().endswith(common.TABLES),
+    tuple(f'columns.{name}' for name in common.get_config().columns),
+    lambda config: config.dataset.lower().endswith(
+      (*common.TABLES, common.SHARDS)
+    ),
     'config.dataset is not a table',
   ),
   (

@@ -9,6 +9,7 @@ import pathlib
 from absl import logging
 
 from vit_jax.runtime import errors
+from vit_jax.runtime import storage
 
 SUFFIXES = (
   '.jpg', '.jpeg', '.png', '.webp', '.bmp', '.tif', '.tiff', '.gif', '.avif',
@@ -103,13 +104,22 @@ def warn_of_unread(
     )
 
 
-def read_bytes(path: str) -> bytes:
-  """Reads a file in few system calls: threads wait for each other at each."""
+def read_bytes(path: str, offset: int = 0, size: int | None = None) -> bytes:
+  """Reads `size` bytes of a file, or all, from `offset` on.
+
+  It takes few system calls: threads wait for each other at each.
+  """
+  if storage.is_address(path):
+    with storage.as_path(path).open('rb') as file:
+      file.seek(offset)
+      return file.read() if size is None else file.read(size)
   descriptor = os.open(path, os.O_RDONLY)
   try:
-    size = os.fstat(descriptor).st_size
-    data = os.read(descriptor, size)
-    while len(data) < size and (more := os.read(descriptor, size - len(data))):
+    size = os.fstat(descriptor).st_size if size is None else size
+    data = os.pread(descriptor, size, offset)
+    while len(data) < size and (
+      more := os.pread(descriptor, size - len(data), offset + len(data))
+    ):
       data += more  # Network file systems may return it in parts.
     return data
   finally:

@@ -18,6 +18,8 @@ from vit_jax.configs import labels as labels_lib
 from vit_jax.data import cifar
 from vit_jax.data import folder
 from vit_jax.data import prepared
+from vit_jax.data import shard_index
+from vit_jax.data import shards
 from vit_jax.data import splits as splits_lib
 from vit_jax.data import table_files
 from vit_jax.data import tables
@@ -141,6 +143,8 @@ def default_splits(
   """Returns the splits to train on and to test, see `unsplit.default_splits`."""
   if os.path.isdir(dataset):
     is_unsplit = folder.is_unsplit(storage.local_path(dataset))
+  elif shards.is_shards(dataset):
+    is_unsplit = not shards.has_splits(dataset)
   else:
     is_unsplit = table_files.is_table(dataset) and not tables.has_splits(
       storage.local_path(dataset), columns
@@ -159,6 +163,8 @@ def task(
   if table_files.is_table(dataset):
     require_folder(dataset)
     return table_files.task(storage.local_path(dataset), columns)
+  if shards.is_shards(dataset):
+    return shards.task(dataset, columns)
   if columns.task not in ('', labels_lib.MULTICLASS):
     raise errors.UserError(
       f'The task is {columns.task}, but the images of {dataset} have one class'
@@ -183,7 +189,7 @@ def get_source(
 
   Args:
     dataset: a folder `{split}/{class}/{image}` or `{class}/{image}`, a table (see
-      `tables`), 'digits', 'cifar10', 'cifar100', or a TFDS data set,
+      `tables`), shards (see `shards`), 'digits', 'cifar10', 'cifar100', or a TFDS data set,
       `name[/config][:version]`.
     split: TFDS notation, such as 'train[:98%]' or 'train+test[100:]'. Files of a
       folder have a fixed random order, so that slices contain all classes; in a
@@ -192,6 +198,8 @@ def get_source(
     data_dir: folder of TFDS data sets and CIFAR; None for the TFDS default.
     columns: columns of a table.
   """
+  if shards.is_shards(dataset):
+    return shards.open_shards(dataset, split, columns)
   root = data_root(data_dir)
   if dataset == 'digits':
     return _array_source(_digits(), split, dataset)
@@ -220,7 +228,10 @@ def overlap(first: Source, second: Source) -> bool:
 
 
 def require_folder(dataset: str) -> None:
-  """Raises `errors.UserError` at the path of a missing folder or table."""
+  """Raises `errors.UserError` at the path of a missing folder, table or shard."""
+  if shards.is_shards(dataset):
+    shard_index.find(dataset)
+    return
   is_table = table_files.is_table(dataset)
   if os.path.isdir(dataset) or (is_table and os.path.isfile(dataset)):
     return
@@ -229,7 +240,7 @@ def require_folder(dataset: str) -> None:
     raise errors.UserError(
       f'config.dataset is {dataset!r}, but there is no such folder here. Give a'
       f' folder with <class>/<image>, or with train/<class>/<image> and'
-      f' test/<class>/<image>, a table ({", ".join(common.TABLES)}), or a name.'
+      f' test/<class>/<image>, a table ({", ".join(common.TABLES)}), .tar shards, or a name.'
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 import contextlib
 import dataclasses
+import os
 import pathlib
 from typing import Any
 
@@ -61,7 +62,7 @@ def is_table(dataset: str) -> bool:
   return dataset.lower().endswith(common.TABLES)
 
 
-def row_name(path: pathlib.Path, row: int) -> str:
+def row_name(path: os.PathLike | str, row: int) -> str:
   """Returns how a message names a row: the first one after a header is 1."""
   return f'{path}, row {row + 1}'
 
@@ -82,7 +83,13 @@ def task(path: pathlib.Path, columns: Columns) -> str:
   Raises:
     errors.UserError: if its columns do not tell, or lack what `columns.task` needs.
   """
-  names = column_names(path, columns)
+  return choose_task(column_names(path, columns), path, columns)
+
+
+def choose_task(
+  names: Collection[str], path: os.PathLike | str, columns: Columns
+) -> str:
+  """Returns the task of a table with the columns `names`, as `task` does."""
   fitting = [
     task
     for task in ([columns.task] if columns.task else labels.TASKS)
@@ -100,7 +107,7 @@ def task(path: pathlib.Path, columns: Columns) -> str:
 
 
 def _missing(
-  path: pathlib.Path, names: Collection[str], columns: Columns
+  path: os.PathLike | str, names: Collection[str], columns: Columns
 ) -> errors.UserError:
   """Returns an error about a table without labels of the task."""
   field = labels.COLUMNS[columns.task or labels.MULTICLASS]

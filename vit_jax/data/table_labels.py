@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import math
-import pathlib
+import os
 from typing import Any
 import unicodedata
 
@@ -36,10 +36,22 @@ class Labels:
   units: Sequence[str] = ()
 
 
+def group(labels: Labels, row: int) -> Any:
+  """Returns what slices have equal shares of: a class, or a set of classes."""
+  if labels.task == labels_lib.REGRESSION:
+    return None
+  return labels.values[row].tobytes()
+
+
+def chosen(labels: Labels, rows: Sequence[int]) -> Labels:
+  """Returns the labels of some rows."""
+  return dataclasses.replace(labels, values=labels.values[list(rows)])
+
+
 def read(
   table: table_files.Table,
   of_row: Sequence[str],
-  path: pathlib.Path,
+  path: os.PathLike | str,
   columns: table_files.Columns,
 ) -> Labels:
   """Returns the labels of a table, whose rows have the splits `of_row`.
@@ -48,7 +60,7 @@ def read(
     errors.UserError: if a column is missing, or a row has no label or another one
       than the task has.
   """
-  task = table_files.task(path, columns)
+  task = table_files.choose_task(table, path, columns)
   return _READERS[task](table, of_row, path, columns)
 
 
@@ -60,7 +72,7 @@ def _text(value: Any) -> str:
 def _multiclass(
   table: table_files.Table,
   of_row: Sequence[str],
-  path: pathlib.Path,
+  path: os.PathLike | str,
   columns: table_files.Columns,
 ) -> Labels:
   values = table[columns.label]
@@ -78,7 +90,7 @@ def _multiclass(
 def _multilabel(
   table: table_files.Table,
   of_row: Sequence[str],
-  path: pathlib.Path,
+  path: os.PathLike | str,
   columns: table_files.Columns,
 ) -> Labels:
   task = labels_lib.MULTILABEL
@@ -118,7 +130,7 @@ def _several(value: Any, separator: str) -> list[str]:
 def _regression(
   table: table_files.Table,
   of_row: Sequence[str],
-  path: pathlib.Path,
+  path: os.PathLike | str,
   columns: table_files.Columns,
 ) -> Labels:
   del of_row
@@ -135,7 +147,7 @@ def _regression(
 
 
 def _numbers(
-  table: table_files.Table, names: Sequence[str], path: pathlib.Path
+  table: table_files.Table, names: Sequence[str], path: os.PathLike | str
 ) -> np.ndarray:
   """Returns columns of numbers, float32 [N, K]; raises at one that is none."""
   rows = np.zeros((len(table[names[0]]), len(names)), np.float32)
@@ -156,7 +168,7 @@ def _numbers(
 def _class_names(
   of_rows: Sequence[Iterable[str]],
   of_row: Sequence[str],
-  path: pathlib.Path,
+  path: os.PathLike | str,
   columns: table_files.Columns,
 ) -> list[str]:
   """Returns the classes: of a file, or of the training images."""
@@ -184,7 +196,11 @@ def _class_names(
 
 
 def _unknown(
-  path: pathlib.Path, row: int, column: str, value: Any, names: Sequence[str]
+  path: os.PathLike | str,
+  row: int,
+  column: str,
+  value: Any,
+  names: Sequence[str],
 ) -> errors.UserError:
   more = ', ...' if len(names) > _SOME else ''
   return errors.UserError(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from vit_jax.configs import labels as labels_lib
 from vit_jax.data import folder
 from vit_jax.data import image_files
 from vit_jax.data import splits as splits_lib
@@ -94,25 +93,16 @@ def open_table(
   chosen = []
   for name, start, end in parts:
     order = unsplit.stratified(
-      [_group(labels, row) for row in rows[name]],
+      [table_labels.group(labels, row) for row in rows[name]],
       unsplit.hashes([images[row] for row in rows[name]]),
     )
     chosen += [rows[name][i] for i in order[start:end]]
   return TableSource(
     [images[row] for row in chosen],
     [names[row] for row in chosen],
-    table_labels.Labels(
-      labels.task, labels.values[chosen], labels.names, labels.units
-    ),
+    table_labels.chosen(labels, chosen),
     '' if columns.split in table else unsplit.SPLIT_BY,
   )
-
-
-def _group(labels: table_labels.Labels, row: int) -> Any:
-  """Returns what is spread evenly over all slices: a class, or a set of classes."""
-  if labels.task == labels_lib.REGRESSION:
-    return None
-  return labels.values[row].tobytes()
 
 
 def has_splits(

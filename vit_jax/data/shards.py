@@ -1,0 +1,207 @@
+"""Shards of WebDataset: .tar files with the image and the labels of each example.
+
+Files whose names are equal up to the first dot are one example. Its image has the
+suffix of an image; `.cls` is its class; `.json` has its columns, as the row of a table
+has; any other file whose suffix is the name of a column has that column.
+"""
+
+from collections.abc import Sequence
+import json
+import os
+import re
+from typing import Any
+
+import numpy as np
+
+from vit_jax.configs import common
+from vit_jax.data import folder
+from vit_jax.data import image_files
+from vit_jax.data import shard_index
+from vit_jax.data import splits as splits_lib
+from vit_jax.data import table_files
+from vit_jax.data import table_labels
+from vit_jax.data import unsplit
+from vit_jax.runtime import errors
+
+SPLIT_BY = "the names of each class's images"
+
+_SPLIT = re.compile(r'(train|test|val|valid|validation)(?![a-z])')
+
+# Places of an image: shard, first byte, number of bytes.
+_Place = tuple[int, int, int]
+
+
+def is_shards(dataset: str) -> bool:
+  """Whether a data set is named by the .tar files it is in."""
+  return dataset.lower().endswith(common.SHARDS)
+
+
+class ShardSource:
+  """Images in .tar files, read in any order; see `tables.TableSource`."""
+
+  image_shape: tuple[int, ...] | None = None
+
+  def __init__(
+    self,
+    shards: Sequence[str],
+    places: np.ndarray,
+    names: Sequence[str],
+    labels: table_labels.Labels,
+    split_by: str,
+  ):
+    self._shards, self._places, self._names = shards, places, names
+    self._labels = labels.values
+    self.class_names: Sequence[str] = list(labels.names)
+    self.task, self.units = labels.task, tuple(labels.units)
+    self.label_shape: tuple[int, ...] = labels.values.shape[1:]
+    self.split_by = split_by
+
+  def __len__(self) -> int:
+    return len(self._names)
+
+  def __getitem__(self, index: int) -> dict[str, Any]:
+    shard, offset, size = self._places[index].tolist()
+    label = self._labels[index]
+    return {
+      'image': image_files.read_bytes(self._shards[shard], offset, size),
+      'label': label if label.ndim else int(label),
+      'name': self._names[index],
+    }
+
+  def labels(self) -> np.ndarray:
+    """Returns the labels of all images, see `table_labels.Labels`."""
+    return self._labels
+
+  def names(self) -> Sequence[str]:
+    """Returns the shard and the name of each image."""
+    return self._names
+
+
+def has_splits(dataset: str) -> bool:
+  """Whether the names of some shards say that they are for the test."""
+  return any(_split(path) != 'train' for path in shard_index.find(dataset))
+
+
+def _split(path: str) -> str:
+  """Returns the split that the name of a shard begins with, or 'train'."""
+  found = _SPLIT.match(os.path.basename(path).lower())
+  return found[1] if found else 'train'
+
+
+def task(dataset: str, columns: table_files.Columns) -> str:
+  """Returns the task of shards, see `table_files.task`."""
+  paths = shard_index.find(dataset)[:1]
+  _, _, table = _examples(paths, columns)
+  return table_files.choose_task(table, dataset, columns)
+
+
+def open_shards(
+  dataset: str,
+  split: str,
+  columns: table_files.Columns = table_files.DEFAULT,
+) -> ShardSource:
+  """Opens shards; images are read later.
+
+  Args:
+    dataset: paths or addresses, such as 'data/train-{000..099}.tar' or 'data/*.tar'.
+    split: TFDS notation, such as 'train[:98%]'. Shards whose names begin with 'test'
+      or 'val' have these splits, all others 'train'. The names of the images fix the
+      order, in which each slice has its share of every class.
+    columns: names of the columns.
+
+  Raises:
+    errors.UserError: if a shard is missing or damaged, or an image has no label.
+  """
+  paths = shard_index.find(dataset)
+  places, names, table = _examples(paths, columns)
+  of_row = [_split(paths[shard]) for shard, _, _ in places]
+  labels = table_labels.read(table, of_row, dataset, columns)
+  rows: dict[str, list[int]] = {name: [] for name in sorted(set(of_row))}
+  for row, name in enumerate(of_row):
+    rows[name].append(row)
+  is_split = len(rows) > 1
+  rows, split = folder.with_test(rows, split)
+  parts = splits_lib.parse_split(
+    split, {name: len(x) for name, x in rows.items()}, dataset
+  )
+  # In which shard an image lies may change.
+  keys = [unsplit.content_hash(x.rpartition(', ')[2].encode()) for x in names]
+  chosen = []
+  for name, start, end in parts:
+    order = unsplit.stratified(
+      [table_labels.group(labels, row) for row in rows[name]],
+      [keys[row] for row in rows[name]],
+    )
+    chosen += [rows[name][i] for i in order[start:end]]
+  return ShardSource(
+    paths,
+    np.array(places)[chosen],
+    [names[row] for row in chosen],
+    table_labels.chosen(labels, chosen),
+    '' if is_split else SPLIT_BY,
+  )
+
+
+def _examples(
+  paths: Sequence[str], columns: table_files.Columns
+) -> tuple[list[_Place], list[str], table_files.Table]:
+  """Returns place and name of each image, and the columns of its labels."""
+  places, names = [], []
+  rows: list[dict[str, Any]] = []
+  for shard, path in enumerate(paths):
+    members = shard_index.read(path)
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    for name, offset, size in zip(
+      members.names,
+      members.offsets.tolist(),
+      members.sizes.tolist(),
+      strict=True,
+    ):
+      key, suffix = _parts(name)
+      found.setdefault(key, {})[suffix] = (offset, size)
+    for key, files in found.items():
+      images = [s for s in files if image_files.is_read(f'.{s}')]
+      if not images:
+        continue
+      places.append((shard, *files[images[0]]))
+      names.append(f'{path}, {key}.{images[0]}')
+      rows.append(_fields(path, key, files, columns))
+  if not rows:
+    raise errors.UserError(
+      f'{", ".join(paths[:3])} have no images: their names must end in'
+      f' {", ".join(image_files.SUFFIXES)}.'
+    )
+  wanted = [n for n in columns.wanted() if any(n in row for row in rows)]
+  return places, names, {n: [row.get(n) for row in rows] for n in wanted}
+
+
+def _parts(name: str) -> tuple[str, str]:
+  """Returns the name of an example and the suffix of one of its files."""
+  path, _, file = name.rpartition('/')
+  key, _, suffix = file.partition('.')
+  return f'{path}/{key}' if path else key, suffix.lower()
+
+
+def _fields(
+  path: str,
+  key: str,
+  files: dict[str, tuple[int, int]],
+  columns: table_files.Columns,
+) -> dict[str, Any]:
+  """Returns the columns of an example."""
+  wanted = columns.wanted()
+  fields: dict[str, Any] = {}
+  for suffix, place in files.items():
+    if suffix == 'json':
+      text = image_files.read_bytes(path, *place)
+      try:
+        fields |= json.loads(text)
+      except (ValueError, TypeError) as e:
+        raise errors.UserError(
+          f'{path}, {key}.json is not an object in JSON: {e}'
+        ) from e
+    elif suffix == 'cls' or suffix in wanted:
+      name = columns.label if suffix == 'cls' else suffix
+      text = image_files.read_bytes(path, *place)
+      fields[name] = text.decode(errors='replace').strip()
+  return {name: fields[name] for name in wanted if name in fields}
