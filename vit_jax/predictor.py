@@ -33,6 +33,7 @@ def load(
   size: tuple[int, int] | None = None,
   batch_size: int = 32,
   on_bad_image: str = 'raise',
+  mirror: bool = False,
 ) -> 'Predictor':
   """Returns a trained model, ready for use.
 
@@ -50,12 +51,16 @@ def load(
       Position embeddings are resized.
     batch_size: most images to compute at a time.
     on_bad_image: 'raise' names an image that cannot be decoded, 'skip' omits it.
+    mirror: whether probabilities are the mean of those of an image and of its
+      mirror image.
 
   Raises:
     errors.UserError: if there are no such weights, or not of an image model.
   """
   weights = checkpoint.read(path, size)
-  return Predictor(weights, batch_size=batch_size, on_bad_image=on_bad_image)
+  return Predictor(
+    weights, batch_size=batch_size, on_bad_image=on_bad_image, mirror=mirror
+  )
 
 
 class Predictor:
@@ -83,6 +88,7 @@ class Predictor:
     *,
     batch_size: int = 32,
     on_bad_image: str = 'raise',
+    mirror: bool = False,
   ):
     """Puts the parameters on the devices; `load` documents the arguments."""
     weights_lib.check_vision(weights)
@@ -92,6 +98,7 @@ class Predictor:
     self.weights = weights
     self.skipped: dict[str, str] = {}
     self._module = module
+    self._mirror = mirror
     self._on_bad_image = on_bad_image
     self._mesh = sharding.make_mesh(devices=jax.local_devices())
     devices = sharding.parts(self._mesh)
@@ -149,7 +156,11 @@ class Predictor:
     squash = weights_lib.squash(self.weights)
 
     def probabilities(params: Any, x: Float[Array, 'B H W C']) -> Array:
-      return squash(inference.apply(self._module, params, x))
+      p = squash(inference.apply(self._module, params, x))
+      if not self._mirror:
+        return p
+      mirrored = inference.apply(self._module, params, x[:, :, ::-1])
+      return (p + squash(mirrored)) / 2
 
     return self._outputs('probabilities', probabilities, images)
 

@@ -36,6 +36,7 @@ COMMANDS = (
   'zero_shot',
   'convert',
   'export',
+  'push',
   'report',
   'demo',
   'sweep',

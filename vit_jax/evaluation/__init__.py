@@ -5,6 +5,7 @@ ranking           what is predicted for an image: its most probable classes, or 
 multilabel        scores of several classes an image, and their thresholds
 regression        scores of numbers
 labelled          scores of a loaded model for images with either
+ensemble          several models that predict together
 temperature       fits the temperature of a classifier
 all_outputs       outputs for all images of a split
 evaluator         metrics of parameters on a test split, with their probes

@@ -1,6 +1,7 @@
 """Pictures and pages: curves, plots, the page of a run, the demo.
 
 report              the page of a run
+model_card          the card of a model on the Hugging Face hub
 examples            its test images: scores, charts, examples
 curves              metrics of a run to lines
 plot                figures of numbers

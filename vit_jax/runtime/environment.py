@@ -2,7 +2,9 @@
 
 import importlib.metadata
 import os
+import pathlib
 import platform
+import subprocess
 import sys
 from typing import Any
 
@@ -29,6 +31,7 @@ def describe() -> dict[str, Any]:
   return {
     'command': sys.argv,
     'vit_jax': vit_jax.__version__,
+    'commit': _commit(),
     'python': platform.python_version(),
     'system': f'{platform.system()} {platform.machine()}',
     'cpus': os.cpu_count(),
@@ -36,6 +39,24 @@ def describe() -> dict[str, Any]:
     'devices': f'{len(devices)} x {devices[0].device_kind}',
     'packages': {name: version(name) for name in _PACKAGES},
   }
+
+
+def _commit() -> str | None:
+  """Returns the commit of the clone that the package is in; None for a wheel."""
+  clone = pathlib.Path(vit_jax.__file__).parents[1]
+  if not (clone / '.git').exists():
+    return None
+  try:
+    found = subprocess.run(
+      ['git', 'describe', '--always', '--dirty', '--abbrev=12'],
+      cwd=clone,
+      capture_output=True,
+      text=True,
+      check=True,
+    )
+  except (OSError, subprocess.CalledProcessError):
+    return None
+  return found.stdout.strip()
 
 
 def version(package: str) -> str | None:

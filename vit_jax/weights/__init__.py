@@ -2,6 +2,7 @@
 
 record          `Weights`: parameters, model, labels, preprocessing, source
 released        a name to a file, downloaded where needed
+hub             puts folders on the Hugging Face hub
 formats         the table of formats; reads and converts any of them
 npz             official `.npz`
 big_vision      SigLIP's config, big_vision's places of arrays

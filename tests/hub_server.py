@@ -1,0 +1,124 @@
+"""A local stand-in of the Hugging Face hub that keeps what is pushed to it."""
+
+import base64
+import contextlib
+import hashlib
+import http.server
+import json
+import threading
+import urllib.parse
+
+_COMMIT = 'd' * 40
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+  """Knows how to make a repository, a branch and a commit, and to read them."""
+
+  repositories: dict  # {name: {branch: {path: bytes}}}
+  tokens: list  # Of all requests that write.
+  token = 'good'
+
+  def do_POST(self):
+    body = self.rfile.read(int(self.headers.get('Content-Length') or 0))
+    if 'validate-yaml' in self.path:
+      self._answer({'errors': [], 'warnings': []})
+      return
+    given = (self.headers.get('Authorization') or '').removeprefix('Bearer ')
+    self.tokens.append(given)
+    if given != self.token:
+      self._answer({'error': 'Invalid token'}, 401)
+      return
+    path = urllib.parse.urlparse(self.path).path
+    parts = urllib.parse.unquote(path).strip('/').split('/')
+    if path == '/api/repos/create':
+      asked = json.loads(body)
+      name = '/'.join(filter(None, (asked.get('organization'), asked['name'])))
+      self.repositories.setdefault(name, {'main': {}})
+      self._answer({'url': f'{self.url}/{name}', 'name': name})
+      return
+    name, action, branch = '/'.join(parts[2:4]), parts[4], parts[5]
+    if action == 'branch':
+      branches = self.repositories[name]
+      branches.setdefault(branch, dict(branches['main']))
+      self._answer({})
+    elif action == 'preupload':
+      files = [
+        {'path': x['path'], 'uploadMode': 'regular', 'shouldIgnore': False}
+        for x in json.loads(body)['files']
+      ]
+      self._answer({'files': files})
+    elif action == 'commit':
+      for line in map(json.loads, body.splitlines()):
+        if line['key'] == 'file':
+          content = base64.b64decode(line['value']['content'])
+          self.repositories[name][branch][line['value']['path']] = content
+      self._answer(
+        {
+          'success': True,
+          'commitOid': _COMMIT,
+          'commitUrl': f'{self.url}/{name}/commit/{_COMMIT}',
+          'pullRequestUrl': None,
+        }
+      )
+
+  def do_GET(self):
+    path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)
+    parts = path.strip('/').split('/')
+    if parts[0] != 'api':
+      content = self._file(parts)
+      self._answer(content, 200 if content is not None else 404)
+      return
+    if parts[1:] == ['whoami-v2']:
+      self._answer({'name': 'user', 'type': 'user', 'orgs': []})
+      return
+    name = '/'.join(parts[2:4])
+    branches = self.repositories.get(name, {})
+    branch = parts[5] if len(parts) > 5 else 'main'
+    files = branches.get(branch, branches.get('main'))
+    if files is None:
+      self._answer({'error': 'Repository not found'}, 404)
+    elif 'tree' in parts:
+      rows = [
+        {'type': 'file', 'path': p, 'size': len(x), 'oid': 'x'}
+        for p, x in files.items()
+      ]
+      self._answer(rows)
+    else:
+      siblings = [{'rfilename': p} for p in files]
+      self._answer({'id': name, 'sha': branch, 'siblings': siblings})
+
+  def do_HEAD(self):
+    parts = urllib.parse.unquote(self.path).strip('/').split('/')
+    content = self._file(parts)
+    self._answer(content, 200 if content is not None else 404, body=False)
+
+  def _file(self, parts):
+    """Returns the content of user/name/resolve/branch/path."""
+    name, branch, path = '/'.join(parts[:2]), parts[3], '/'.join(parts[4:])
+    return self.repositories.get(name, {}).get(branch, {}).get(path)
+
+  def _answer(self, content, status=200, body=True):
+    data = (
+      content if isinstance(content, bytes) else json.dumps(content).encode()
+    )
+    self.send_response(status)
+    self.send_header('Content-Length', str(len(data)))
+    self.send_header('ETag', hashlib.sha256(data).hexdigest())
+    self.send_header('X-Repo-Commit', _COMMIT)
+    self.end_headers()
+    if body:
+      self.wfile.write(data)
+
+  def log_message(self, *args):
+    pass
+
+
+@contextlib.contextmanager
+def serve():
+  """Gives a class like `Handler`, with its `url`."""
+  handler = type('Handler', (Handler,), {'repositories': {}, 'tokens': []})
+  with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as httpd:
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    handler.url = f'http://127.0.0.1:{httpd.server_port}'
+    yield handler
+    httpd.shutdown()
