@@ -11,11 +11,14 @@ the images that training leaves out are evaluated; --split=train evaluates all.
 The JSON file that --output names also has scores of every class, calibration by bins,
 and all confusions: rows of [class, predicted class, images], numbered as in `labels`.
 Metrics have the names of metrics.jsonl. --predictions=FILE writes a row an image, as
-`vit-jax predict --output` does, with its label.
+`vit-jax predict --output` does, with its label. --model=A,B averages models, --mirror each
+image with its mirror image.
 """
 
 from collections.abc import Sequence
 import json
+import pathlib
+from typing import Any
 
 from absl import flags
 from absl import logging
@@ -27,6 +30,7 @@ from vit_jax.configs import labels as labels_lib
 from vit_jax.data import label_texts
 from vit_jax.data import real_labels
 from vit_jax.data import sources
+from vit_jax.evaluation import ensemble
 from vit_jax.evaluation import labelled
 from vit_jax.evaluation import prediction_files
 from vit_jax.evaluation import probes
@@ -35,13 +39,14 @@ from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
+from vit_jax.weights import record as weights_lib
 
 _NOT_PRINTED = ('reliability', 'classes', 'labels', 'confusion')
 
 
 def define_flags() -> None:
   """Defines the flags of `vit-jax evaluate`."""
-  predictor_flags.define_flags()
+  predictor_flags.define_averaging_flags()
   flags.DEFINE_string(
     'dataset', None, 'Folder or name of the images.', required=True
   )
@@ -65,7 +70,7 @@ def define_flags() -> None:
 
 def _kept(
   rows: ranking.Rows,
-  predictor: predictor_lib.Predictor,
+  predictor: predictor_lib.Predictor | ensemble.Ensemble,
   source: sources.LabelledSource,
 ) -> ranking.Rows:
   """Yields all rows; writes them to --predictions."""
@@ -81,55 +86,81 @@ def _kept(
   yield from kept
 
 
+def _scores(
+  rows: ranking.Rows,
+  weights: weights_lib.Weights,
+  source: sources.LabelledSource,
+  real_file: pathlib.Path | None,
+) -> dict[str, Any]:
+  """Returns all scores of the outputs of a model."""
+  if weights.task != labels_lib.MULTICLASS:
+    found = labelled.read(rows, weights, source)
+    return labelled.summary(found, weights) | labelled.details(found, weights)
+  p = scores.predict(rows, weights.class_names, source)
+  result = scores.summary(p) | scores.details(p, weights.class_names)
+  if real_file:
+    accepted = real_labels.read(real_file, source, p.places)
+    result |= scores.real_accuracy(p, accepted)
+  return result
+
+
+def _check(models: Sequence[weights_lib.Weights]) -> None:
+  """Raises `errors.UserError` if flags do not apply to the models."""
+  options, task = flags.FLAGS, models[0].task
+  if options.probes and len(models) > 1:
+    raise errors.UserError('--probes need the features of one model.')
+  if task != labels_lib.MULTICLASS and (options.real or options.probes):
+    raise errors.UserError(
+      f'--real and --probes need one class an image, the task is {task}.'
+    )
+
+
 def main(argv: Sequence[str]) -> None:
   options = flags.FLAGS
   if len(argv) > 1:
     raise errors.UserError(f'{argv[1]}: name the images with --dataset.')
   if options.predictions:  # Before anything takes long.
     prediction_files.check(options.predictions)
-  weights = predictor_flags.weights_from_flags()
-  data_dir = options.tfds_data_dir
-  columns = dataset_flags.columns(weights)
+  models = predictor_flags.all_weights_from_flags()
+  _check(models)
+  data_dir, columns = options.tfds_data_dir, dataset_flags.columns(models[0])
   train_split, split = sources.default_splits(
     options.dataset, options.train_split, options.split, columns
   )
   source = sources.get_source(
     options.dataset, split, data_dir=data_dir, columns=columns
   )
-  labelled.check_task(weights, source)
-  if weights.task != labels_lib.MULTICLASS and (options.real or options.probes):
-    raise errors.UserError(
-      f'--real and --probes need one class an image, the task is {weights.task}.'
-    )
+  labelled.check_task(models[0], source)
+  real_file = None
   if options.real:  # Before anything takes long.
     real_file = real_labels.find(options.real_labels, data_dir)
-  predictor = predictor_flags.from_weights(weights)
+  predictor = predictor_flags.averaging(models)
   rows = predictor.probabilities(source)
   if options.predictions:
     rows = _kept(rows, predictor, source)
-  result = {'model': options.model, 'dataset': options.dataset, 'split': split}
-  result['unread'] = getattr(source, 'unread', {})
-  if weights.task != labels_lib.MULTICLASS:
-    found = labelled.read(rows, weights, source)
-    result |= labelled.summary(found, weights)
-    result |= labelled.details(found, weights)
-  else:
-    p = scores.predict(rows, predictor.labels, source)
-    result |= scores.summary(p) | scores.details(p, predictor.labels)
-    if options.real:
-      accepted = real_labels.read(real_file, source, p.places)
-      result |= scores.real_accuracy(p, accepted)
+  result = {
+    'model': options.model,
+    'dataset': options.dataset,
+    'split': split,
+    'unread': getattr(source, 'unread', {}),
+    **_scores(rows, predictor.weights, source, real_file),
+  }
   result[scores.SKIPPED] = len(source) - result[scores.EXAMPLES]
   if options.probes:
     train = sources.get_source(
       options.dataset, train_split, data_dir=data_dir, columns=columns
     )
-    read = predictor.iter_features
+    read = predictor_flags.from_weights(models[0]).iter_features
     result |= probes.of_rows(read, options.probes, train, source)
+  _show(result)
+
+
+def _show(result: dict[str, Any]) -> None:
+  """Prints a result; writes all of it to --output."""
   short = {k: v for k, v in result.items() if k not in _NOT_PRINTED}
   print(json.dumps(short, indent=2))
-  if options.output:
-    path = storage.local_path(options.output)
+  if flags.FLAGS.output:
+    path = storage.local_path(flags.FLAGS.output)
     with errors.writing(path):
       path.parent.mkdir(parents=True, exist_ok=True)
       files.write_json(result, path)

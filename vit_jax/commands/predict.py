@@ -7,7 +7,8 @@ on standard input. Prints the most probable classes of each, or those that reach
 threshold, or numbers, as the model was trained. --output=FILE writes a row
 an image instead, with the probabilities of all classes, confidence, margin (between
 the two most probable classes) and entropy (in nats): .csv, .jsonl or .parquet.
---sort=unsure puts the images with the smallest margin first.
+--sort=unsure puts the images with the smallest margin first. --model=A,B averages
+models, --mirror each image with its mirror image.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from vit_jax import predictor as predictor_lib
 from vit_jax.commands import output
 from vit_jax.commands import predictor_flags
 from vit_jax.data import inputs
+from vit_jax.evaluation import ensemble
 from vit_jax.evaluation import prediction_files
 from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
@@ -47,7 +49,9 @@ def read_labels(path: str, count: int) -> list[str]:
 
 
 def _write(
-  rows: ranking.Rows, names: Sequence[str], predictor: predictor_lib.Predictor
+  rows: ranking.Rows,
+  names: Sequence[str],
+  predictor: predictor_lib.Predictor | ensemble.Ensemble,
 ) -> None:
   table = prediction_files.rows_of(
     rows, names, predictor.weights, predictor.skipped
@@ -59,7 +63,7 @@ def _write(
 
 def define_flags() -> None:
   """Defines the flags of `vit-jax predict`."""
-  predictor_flags.define_flags()
+  predictor_flags.define_averaging_flags()
   output.define_flags()
   flags.DEFINE_string('output', None, 'File for a row an image.')
   flags.DEFINE_enum(
@@ -75,7 +79,9 @@ def main(argv: Sequence[str]) -> None:
   if options.output:  # Before anything takes long.
     prediction_files.check(options.output)
   names = inputs.find(argv[1:])
-  predictor = predictor_flags.from_flags()
+  predictor = predictor_flags.averaging(
+    predictor_flags.all_weights_from_flags()
+  )
   if options.labels:
     labels = read_labels(options.labels, len(predictor.labels))
     predictor.weights = dataclasses.replace(

@@ -1,10 +1,14 @@
 """The flags by which commands name a trained model."""
 
+from collections.abc import Sequence
+import os
+
 from absl import flags
 
 from vit_jax import checkpoint
 from vit_jax import predictor
 from vit_jax.commands import cli
+from vit_jax.evaluation import ensemble
 from vit_jax.weights import record as weights_lib
 
 
@@ -25,6 +29,16 @@ def define_flags() -> None:
   """Defines the flags that `from_flags` reads."""
   define_weights_flags()
   define_image_flags()
+
+
+def define_averaging_flags() -> None:
+  """Defines the flags of `define_flags`, and those that `averaging` reads."""
+  define_flags()
+  flags.DEFINE_bool(
+    'mirror',
+    False,
+    'Average the predictions of each image and its mirror image.',
+  )
 
 
 def define_image_flags() -> None:
@@ -50,11 +64,29 @@ def from_flags() -> predictor.Predictor:
   return from_weights(weights_from_flags())
 
 
-def from_weights(weights: weights_lib.Weights) -> predictor.Predictor:
+def from_weights(
+  weights: weights_lib.Weights, mirror: bool = False
+) -> predictor.Predictor:
   """Returns a model that is used as the flags say."""
   options = flags.FLAGS
   return predictor.Predictor(
     weights,
     batch_size=options.batch,
     on_bad_image=options.on_bad_image,
+    mirror=mirror,
   )
+
+
+def all_weights_from_flags() -> list[weights_lib.Weights]:
+  """Returns the weights of each model that --model names, with commas between."""
+  name = flags.FLAGS.model
+  names = [name] if os.path.exists(name) else name.split(',')
+  return [checkpoint.read(name, cli.image_size()) for name in names]
+
+
+def averaging(
+  weights: Sequence[weights_lib.Weights],
+) -> predictor.Predictor | ensemble.Ensemble:
+  """Returns one model, or several that predict together, as the flags say."""
+  models = [from_weights(x, mirror=flags.FLAGS.mirror) for x in weights]
+  return models[0] if len(models) == 1 else ensemble.Ensemble(models)

@@ -35,7 +35,9 @@ class Ensemble:
     self._orders = []
     for model in models:
       other = model.weights
-      if other.task != self.weights.task or set(other.class_names) != set(names):
+      if other.task != self.weights.task or set(other.class_names) != set(
+        names
+      ):
         raise errors.UserError(
           f'{self.weights.source} predicts {_what(self.weights)},'
           f' {other.source} {_what(other)}: only models with equal classes can'
