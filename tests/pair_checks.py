@@ -85,7 +85,11 @@ def check(row: pairs.Row, folder: pathlib.Path, root: pathlib.Path) -> None:
   np.testing.assert_array_equal(
     got, _probabilities(whole, source), 'the workdir predicts otherwise'
   )
-  _check_metrics(row, got, source, recorded)
+  temperature = checkpoint.read(whole / 'artifact').temperature
+  assert (temperature != 1) == (
+    row['holdout'] == 'some' and row['loss'] == 'softmax'
+  )
+  _check_metrics(row, got, source, recorded, temperature)
   _check_converted(row, whole / 'artifact', got, source, root)
   if config.ema_decay:
     average = _arrays(whole / 'artifact_ema')
@@ -99,7 +103,8 @@ def _check_frozen(
   kernel = next(k for k in arrays if k in ('embedding/kernel', 'stem/kernel'))
   module = kernel.split('/')[0]
   same = np.array_equal(first[module]['kernel'], arrays[kernel])
-  assert same == (row['stages'] == 'frozen'), f'{kernel} is frozen: {same}'
+  is_frozen = row['stages'] == 'frozen' or row['trained'] == 'lora'
+  assert same == is_frozen, f'{kernel} is frozen: {same}'
 
 
 def _check_resume(
@@ -119,7 +124,7 @@ def _check_resume(
       _assert_equal(_arrays(path / name), _arrays(whole / name), name)
 
 
-def _check_metrics(row, probabilities, source, recorded) -> None:
+def _check_metrics(row, probabilities, source, recorded, temperature) -> None:
   """What predicting gives has the accuracy and loss that training logged."""
   labels = np.array([source[i]['label'] for i in range(len(source))])
   if row['data'] == 'bad files':
@@ -131,7 +136,9 @@ def _check_metrics(row, probabilities, source, recorded) -> None:
   slack = 1.5 / len(labels) if row['data'] == 'arrays' else 1e-6
   assert abs(accuracy - recorded['accuracy_test']) <= slack
   if row['loss'] == 'softmax':
-    loss = -np.mean(np.log(probabilities[np.arange(len(labels)), labels]))
+    logits = temperature * np.log(probabilities)
+    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    loss = -np.mean(logits[np.arange(len(labels)), labels])
     np.testing.assert_allclose(loss, recorded['loss_test'], rtol=2e-2)
 
 

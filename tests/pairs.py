@@ -91,6 +91,11 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     'colours': {'pp.color_jitter': (0.4, 0.4, 0.4, 0.1)},
     'erasing': {'pp.random_erasing': 0.5, 'pp.randaugment': (2, 5)},
   },
+  'trained': {
+    'all': {},
+    'lora': {'lora_rank': 2, 'lora_targets': ('query', 'out', 'mlp')},
+  },
+  'holdout': _names('none', 'some'),
   'mixing': {'none': {}, 'mixed': {'pp.cutmix': 1.0}},
   'start': _names('random', 'sincos2d', 'pretrained'),
   'loss': {
@@ -188,6 +193,10 @@ def make_config(row: Row, folder: pathlib.Path) -> Config:
     config.pp.channels = 1
   elif row['data'] == 'bad files':
     config.on_bad_image = 'skip'
+  if row['holdout'] == 'some':  # Two test images, the others are tested.
+    config.pp.test, config.pp.holdout = 'test[:80%]', 'test[80%:]'
+    if row['data'] == 'arrays':
+      config.pp.update(test='test[:10]', holdout='test[10:12]')
   if row['start'] == 'sincos2d' and row['family'] != 'mixer':
     config.posemb = 'sincos2d'
   elif row['start'] == 'pretrained':
