@@ -10,7 +10,7 @@ import inspect
 import flax.linen as nn
 import pytest
 
-from vit_jax import official
+from vit_jax.runtime import official
 
 # A name without arguments is a constant, or a class without fields of its own.
 _MODEL_GETTERS = (

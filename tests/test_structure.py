@@ -13,7 +13,6 @@ PACKAGE = REPOSITORY / 'vit_jax'
 
 # From the ground up: each may import what stands before it, and its own row.
 ROWS = (
-  ('official',),
   ('runtime',),
   ('configs', 'data'),
   ('models', 'models_vit', 'models_mixer', 'models_resnet', 'models_lit'),
@@ -22,7 +21,7 @@ ROWS = (
   ('training',),
   ('predictor', 'zero_shot', 'inference_time'),
   ('reporting',),
-  ('train', 'sweep'),
+  ('train', 'sweep', 'folds'),
   ('planning',),
   ('commands', 'main', '__main__'),
 )

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from vit_jax import official
+from vit_jax.runtime import official
 
 __version__ = '0.1.0'
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vit_jax import official
 from vit_jax.configs import models as model_configs
+from vit_jax.runtime import official
 from vit_jax.weights import adaptation
 from vit_jax.weights import array_files
 from vit_jax.weights import formats

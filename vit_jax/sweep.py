@@ -95,9 +95,9 @@ def sweep(
     raise errors.UserError(
       f'config.sweep.base_lr is {how.base_lr}, which has a value twice.'
     )
-  last = [run for seeds in finals.values() for run in seeds.values()]
-  for run in [*trials, *last]:  # All workdirs before the first run.
-    _check_same(*run)
+  last = [final for seeds in finals.values() for final in seeds.values()]
+  for one in [*trials, *last]:  # All workdirs before the first run.
+    check_same(*one)
   tried = [_trial(*trial, train) for trial in trials]
   ended = [trial for trial in tried if 'error' not in trial]
   if not ended:
@@ -109,7 +109,7 @@ def sweep(
     ended, key=lambda x: scores.quality({metric: x[_name(metric)]}, metric)
   )['base_lr']
   logging.info('The best of %s is %g.', tuple(how.base_lr), best)
-  tested = {seed: _run(*final, train) for seed, final in finals[best].items()}
+  tested = {seed: run(*final, train) for seed, final in finals[best].items()}
   result = {
     'metric': _name(metric),
     'trials': tried,
@@ -166,15 +166,31 @@ def _name(metric: str) -> str:
 def _with(
   config: ml_collections.ConfigDict, **settings: Any
 ) -> ml_collections.ConfigDict:
-  config = config.copy_and_resolve_references().unlock()
+  config = only_last_evaluated(config).unlock()
   config.trainer = (
     'contrastive' if spec.has_texts(config.get('model')) else 'train'
   )
   del config['sweep']
-  config.eval_every, config.eval_every_epochs = _AT_THE_END, None
   for name, value in settings.items():
     config[name] = value
   return config.lock()
+
+
+def only_last_evaluated(
+  config: ml_collections.ConfigDict,
+) -> ml_collections.ConfigDict:
+  """Returns a copy that evaluates at the last step alone."""
+  config = config.copy_and_resolve_references().unlock()
+  config.eval_every, config.eval_every_epochs = _AT_THE_END, None
+  return config.lock()
+
+
+def percents(split: str) -> tuple[str, int, int] | None:
+  """Returns ('train', 0, 90) for 'train[:90%]'; None if it is no such range."""
+  if not (part := _PERCENT.fullmatch(split)):
+    return None
+  name, start, end = part.groups()
+  return name, int(start or 0), int(end or 100)
 
 
 def held_out(config: ml_collections.ConfigDict) -> tuple[str, str]:
@@ -189,9 +205,7 @@ def held_out(config: ml_collections.ConfigDict) -> tuple[str, str]:
   train, holdout = config.sweep.train, config.sweep.holdout
   if train and holdout:
     return train, holdout
-  part = _PERCENT.fullmatch(config.pp.train)
-  name, *percents = part.groups() if part else ('', '0', '0')
-  start, end = int(percents[0] or 0), int(percents[1] or 100)
+  name, start, end = percents(config.pp.train) or ('', 0, 0)
   middle = end - max(1, round((end - start) / 10))
   if train or holdout or not start < middle < end <= 100:
     raise errors.UserError(
@@ -212,7 +226,7 @@ def _held_out(
   return trial.lock()
 
 
-def _check_same(
+def check_same(
   config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
 ) -> None:
   """Raises `errors.UserError` if a workdir has a run of other settings or data."""
@@ -239,19 +253,20 @@ def _trial(
 ) -> Trial:
   """Returns the rate of a trial and its metric, or its error."""
   try:
-    value = _run(config, workdir, train)
+    value = run(config, workdir, train)
     return {'base_lr': config.base_lr, _name(config.best_metric): value}
   except errors.UserError as e:
     logging.warning('The trial with base_lr=%g failed: %s', config.base_lr, e)
     return {'base_lr': config.base_lr, 'error': str(e)}
 
 
-def _run(
+def run(
   config: ml_collections.ConfigDict,
   workdir: workdir_lib.Workdir,
-  train: Trainer,
+  train: Trainer | None = None,
 ) -> float:
   """Returns the metric of a run; resumes or starts it if it has not ended."""
+  train = train or train_lib.train_and_evaluate
   if not artifact.is_artifact(workdir.artifact):
     with hosts.agreeing(str(workdir)):
       workdir.folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,6 @@ import jax
 from jaxtyping import Array
 import ml_collections
 
-from vit_jax import official
 from vit_jax.configs import arguments
 from vit_jax.configs import spec
 from vit_jax.configs import validate
@@ -20,6 +19,7 @@ from vit_jax.models import blocks
 from vit_jax.models import flops
 from vit_jax.models import lora
 from vit_jax.runtime import files
+from vit_jax.runtime import official
 from vit_jax.runtime import sharding
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import adapters

@@ -16,12 +16,12 @@ import jax
 from ml_collections import config_flags
 
 import vit_jax
-from vit_jax import official
 from vit_jax.commands import setting_values
 from vit_jax.configs import run_files
 from vit_jax.runtime import compilation_cache
 from vit_jax.runtime import errors
 from vit_jax.runtime import exits
+from vit_jax.runtime import official
 from vit_jax.runtime import storage
 
 _BROKEN_PIPE = 141  # Exit code of shells: 128 and the number of the signal.

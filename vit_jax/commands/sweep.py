@@ -1,4 +1,4 @@
-"""Chooses the learning rate on held-out images, then trains on all of them.
+"""Chooses the learning rate on held-out images, or cross-validates.
 
 vit-jax sweep --config=configs/sweep_cifar10.py --workdir=/tmp/sweep
 vit-jax sweep --config=configs/digits.py --workdir=/tmp/sweep \
@@ -8,6 +8,9 @@ Any run file can be swept. As in the paper (Sec. B.1.1), trials leave out a part
 the training images, on which the best rate is chosen; the test images are evaluated
 once for each seed, at the end. The same command runs only what is not finished; with
 other settings it refuses the workdir. A trial that fails does not stop the others.
+
+--folds=5 cross-validates instead: five runs, each of which tests a fifth of
+config.pp.train and trains on the rest; folds.json has mean and deviation.
 """
 
 from collections.abc import Sequence
@@ -17,6 +20,7 @@ from absl import flags
 import ml_collections
 from ml_collections import config_flags
 
+from vit_jax import folds
 from vit_jax import sweep
 from vit_jax.commands import cli
 from vit_jax.commands import train
@@ -28,6 +32,9 @@ from vit_jax.runtime import errors
 def define_flags() -> None:
   """Defines the flags of `vit-jax train` and those of the sweep."""
   train.define_flags()
+  flags.DEFINE_integer(
+    'folds', None, 'Parts of a cross-validation.', lower_bound=2
+  )
   flags.DEFINE_list(
     'base_lr', None, 'Rates to try, 0.003,0.01,0.03; default: config.sweep.'
   )
@@ -43,6 +50,20 @@ def define_flags() -> None:
   flags.DEFINE_string(
     'holdout', None, 'Split that rates are compared on; default: that tenth.'
   )
+
+
+def _cross_validate() -> None:
+  options, config = flags.FLAGS, train.read_config()
+  if options.base_lr or options.seeds or options.train or options.holdout:
+    raise errors.UserError(
+      '--folds tests each part of config.pp.train with config.base_lr:'
+      ' --base_lr, --seeds, --train and --holdout have no effect. Leave them out.'
+    )
+  folds.splits(config.pp.train, options.folds)  # Before anything takes long.
+  run = functools.partial(
+    folds.cross_validate, count=options.folds, train=train.train_and_report
+  )
+  train.launch(run, config)
 
 
 def read_config() -> ml_collections.ConfigDict:
@@ -94,6 +115,9 @@ def _numbers(name: str, kind: type) -> tuple[float | int, ...] | None:
 
 def main(argv: Sequence[str]) -> None:
   cli.refuse_words(argv)
+  if flags.FLAGS.folds:
+    _cross_validate()
+    return
   config = read_config()
   train.launch(
     functools.partial(sweep.sweep, train=train.train_and_report), config

@@ -11,10 +11,10 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Num
 
-from vit_jax import official
 from vit_jax.configs import models as model_configs
 from vit_jax.models import bert
 from vit_jax.models import vit
+from vit_jax.runtime import official
 
 Embeddings = Float[Array, 'B D']
 

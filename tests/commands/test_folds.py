@@ -1,0 +1,72 @@
+"""Cross-validation: every image is tested once, the metrics are averaged."""
+
+import json
+import statistics
+
+from processes import call_command
+import pytest
+from runs import tiny
+
+from vit_jax import folds
+from vit_jax import train as train_lib
+from vit_jax.data import sources
+from vit_jax.runtime import errors
+
+
+def test_every_image_is_tested_once(image_folder):
+  names = sources.get_source(str(image_folder), 'train').names()
+  tested = []
+  for train, test in folds.splits('train', 4):
+    parts = [
+      sources.get_source(str(image_folder), x).names() for x in (train, test)
+    ]
+    assert sorted(parts[0] + parts[1]) == sorted(names)
+    tested += parts[1]
+  assert sorted(tested) == sorted(names)
+
+
+def test_a_part_of_the_images_is_divided():
+  assert folds.splits('train[10%:70%]', 3) == [
+    ('train[30%:70%]', 'train[10%:30%]'),
+    ('train[10%:30%]+train[50%:70%]', 'train[30%:50%]'),
+    ('train[10%:50%]', 'train[50%:70%]'),
+  ]
+  for train, count in (('train[:10]', 2), ('train+test', 2), ('train', 101)):
+    with pytest.raises(errors.UserError):
+      folds.splits(train, count)
+
+
+def test_metrics_are_averaged_and_finished_folds_stay(image_folder, tmp_path):
+  config = tiny(image_folder)
+  config.total_steps = config.warmup_steps = 2
+  ran = []
+
+  def train(config, workdir):
+    ran.append(workdir)
+    return train_lib.train_and_evaluate(config, workdir)
+
+  result = folds.cross_validate(config, str(tmp_path), 2, train)
+  assert len(ran) == 2
+  values = [row['loss_test'] for row in result['folds']]
+  assert result['mean']['loss_test'] == statistics.mean(values)
+  assert result['deviation']['loss_test'] == statistics.stdev(values)
+  assert json.loads((tmp_path / 'folds.json').read_text()) == result
+  assert sum(row['examples_test'] for row in result['folds']) == 36
+  assert 'accuracy_test' in folds.table(result)
+  assert folds.cross_validate(config, str(tmp_path), 2, train) == result
+  assert len(ran) == 2  # Nothing ran again.
+  config.base_lr = 0.5
+  with pytest.raises(errors.UserError, match='has a run of other settings'):
+    folds.cross_validate(config, str(tmp_path), 2, train)
+
+
+def test_flags_that_have_no_effect_are_refused(image_folder, tmp_path):
+  done = call_command(
+    'sweep',
+    f'--config=tests/run_files/tiny.py:{image_folder}',
+    f'--workdir={tmp_path}',
+    '--folds=2',
+    '--base_lr=0.1',
+  )
+  assert done.returncode == 1
+  assert '--folds tests each part' in done.stderr

@@ -1,0 +1,119 @@
+"""Cross-validation: each part of the images is tested once, by a model of the others.
+
+The parts, folds, are slices of `config.pp.train`, whose order depends on the images
+alone. The same command goes on where another was stopped; with other settings it
+refuses the workdir.
+"""
+
+from collections.abc import Mapping
+import itertools
+import statistics
+from typing import Any
+
+from absl import logging
+import jax
+import ml_collections
+
+from vit_jax import sweep
+from vit_jax.configs import labels
+from vit_jax.data import datasets
+from vit_jax.evaluation import scores
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
+from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.weights import artifact
+
+Result = dict[str, Any]
+
+
+def splits(train: str, count: int) -> list[tuple[str, str]]:
+  """Returns the splits to train on and to test of each fold.
+
+  >>> splits('train', 2)
+  [('train[50%:100%]', 'train[0%:50%]'), ('train[0%:50%]', 'train[50%:100%]')]
+
+  Raises:
+    errors.UserError: if `train` is not one range in percent, or too short.
+  """
+  if (part := sweep.percents(train)) is None:
+    raise errors.UserError(
+      f'config.pp.train is {train!r}, which cannot be divided into folds: it must'
+      f" be one range in percent, such as 'train' or 'train[:90%]'."
+    )
+  name, start, end = part
+  ends = [start + round((end - start) * i / count) for i in range(count + 1)]
+  if count < 2 or len(set(ends)) <= count:
+    raise errors.UserError(
+      f'folds={count} of {end - start} % of the images: there must be at least 2,'
+      f' each of at least 1 %.'
+    )
+  found = []
+  for first, last in itertools.pairwise(ends):
+    rest = [(start, first), (last, end)]
+    others = [f'{name}[{a}%:{b}%]' for a, b in rest if a < b]
+    found.append(('+'.join(others), f'{name}[{first}%:{last}%]'))
+  return found
+
+
+def cross_validate(
+  config: ml_collections.ConfigDict,
+  workdir: str,
+  count: int,
+  train: sweep.Trainer | None = None,
+) -> Result:
+  """Runs the folds that are not finished yet.
+
+  Args:
+    config: settings; `pp.test` is not used.
+    workdir: folder for the workdirs of all folds and `folds.json`.
+    count: number of folds.
+    train: runs a config in a workdir; default: `train.train_and_evaluate`.
+
+  Returns:
+    The content of `folds.json`: the metrics of each fold, mean and standard deviation
+    of each metric.
+
+  Raises:
+    errors.UserError: if the images cannot be divided, or a run fails.
+  """
+  root, runs = storage.as_path(workdir), []
+  for number, (others, own) in enumerate(splits(config.pp.train, count), 1):
+    fold = config.copy_and_resolve_references().unlock()
+    fold.pp.train, fold.pp.test = others, own
+    fold = sweep.only_last_evaluated(datasets.with_data(fold))
+    runs.append((fold, workdir_lib.at(root / f'fold={number}')))
+  for run in runs:  # All workdirs before the first run.
+    sweep.check_same(*run)
+  rows = []
+  for fold, folder in runs:
+    sweep.run(fold, folder, train)
+    saved = files.read_json(folder.artifact / artifact.CONFIG)
+    rows.append(saved['info']['metrics'])
+    logging.info('%s: %s', folder, rows[-1])
+  result = {'folds': rows, **_summary(rows)}
+  if jax.process_index() == 0:
+    files.write_json(result, root / 'folds.json')
+    print(table(result))
+  return result
+
+
+def _summary(rows: list[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+  names = [n for n in rows[0] if n not in (scores.EXAMPLES, scores.SKIPPED)]
+  by_name = {name: [row[name] for row in rows] for name in names}
+  return {
+    'mean': {name: statistics.mean(x) for name, x in by_name.items()},
+    'deviation': {name: statistics.stdev(x) for name, x in by_name.items()},
+  }
+
+
+def table(result: Mapping[str, Any]) -> str:
+  """Returns mean and standard deviation of each metric as a Markdown table."""
+  count = len(result['folds'])
+  known = {name for names in labels.METRICS.values() for name in names}
+  lines = [f'| metric | mean of {count} folds | standard deviation |']
+  lines.append('| --- | --- | --- |')
+  for name, mean in result['mean'].items():
+    if name.removesuffix(scores.AVERAGED) in known:
+      lines.append(f'| {name} | {mean:.4f} | {result["deviation"][name]:.4f} |')
+  return '\n'.join(lines)
