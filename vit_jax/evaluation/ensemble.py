@@ -1,7 +1,7 @@
 """Several models that predict together: the mean of their probabilities."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib
 
 
+@runtime_checkable
 class Model(Protocol):
   """What `predictor.Predictor` has of it."""
 
