@@ -45,8 +45,8 @@ def with_data(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   config.pp.train, config.pp.test = sources.default_splits(
     config.dataset, config.pp.train, config.pp.test, columns
   )
-  if not has_texts and not config.task:
-    logging.info('The task is %s.', task)
+  if not config.task and task != labels_lib.MULTICLASS:
+    logging.info('The task is %s, as the columns tell.', task)
   return labels_lib.complete(config, task)
 
 

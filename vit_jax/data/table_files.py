@@ -69,12 +69,17 @@ def row_name(path: os.PathLike | str, row: int) -> str:
 
 def column_names(path: pathlib.Path, columns: Columns) -> list[str]:
   """Returns the names of all columns."""
-  if path.suffix.lower() != '.parquet':
-    return _open(path, columns).column_names
-  from pyarrow import parquet  # Imported late: only tables need it.
+  from pyarrow import csv  # Imported late: only tables need them.
+  from pyarrow import parquet
 
-  with _reading(path):  # Its images need not be read.
-    return parquet.read_schema(path).names
+  suffix = path.suffix.lower()
+  if suffix == '.jsonl':  # Each row may have others.
+    return _open(path, columns).column_names
+  with _reading(path):
+    if suffix == '.parquet':
+      return parquet.read_schema(path).names
+    with csv.open_csv(path, **_csv_options(suffix, columns)) as reader:
+      return reader.schema.names
 
 
 def task(path: pathlib.Path, columns: Columns) -> str:
@@ -150,8 +155,7 @@ def read(path: pathlib.Path, columns: Columns) -> Table:
 
 def _open(path: pathlib.Path, columns: Columns) -> Any:
   """Returns a pyarrow table; of a Parquet file only the columns that are read."""
-  import pyarrow as pa  # Imported late: only tables need it.
-  from pyarrow import csv
+  from pyarrow import csv  # Imported late: only tables need them.
   from pyarrow import json
   from pyarrow import parquet
 
@@ -162,18 +166,23 @@ def _open(path: pathlib.Path, columns: Columns) -> Any:
       return parquet.read_table(path, columns=[n for n in names if n in wanted])
     if path.suffix.lower() == '.jsonl':
       return json.read_json(path)
-    delimiter = '\t' if path.suffix.lower() == '.tsv' else ','
-    return csv.read_csv(
-      path,
-      parse_options=csv.ParseOptions(
-        delimiter=delimiter, newlines_in_values=True
-      ),
-      # Labels such as 007 stay as they are.
-      convert_options=csv.ConvertOptions(
-        column_types=dict.fromkeys(wanted, pa.string()),
-        strings_can_be_null=True,
-      ),
-    )
+    return csv.read_csv(path, **_csv_options(path.suffix.lower(), columns))
+
+
+def _csv_options(suffix: str, columns: Columns) -> dict[str, Any]:
+  import pyarrow as pa  # Imported late: only tables need it.
+  from pyarrow import csv
+
+  return {
+    'parse_options': csv.ParseOptions(
+      delimiter='\t' if suffix == '.tsv' else ',', newlines_in_values=True
+    ),
+    # Labels such as 007 stay as they are.
+    'convert_options': csv.ConvertOptions(
+      column_types=dict.fromkeys(columns.wanted(), pa.string()),
+      strings_can_be_null=True,
+    ),
+  }
 
 
 @contextlib.contextmanager

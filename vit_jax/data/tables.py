@@ -1,6 +1,7 @@
 """Tables of images and their labels: .csv, .tsv, .jsonl and .parquet."""
 
 from collections.abc import Sequence
+import dataclasses
 import os
 import pathlib
 from typing import Any
@@ -78,6 +79,8 @@ def open_table(
   Raises:
     errors.UserError: if a column is missing, or a row has no image or label.
   """
+  task = table_files.task(path, columns)
+  columns = dataclasses.replace(columns, task=task)
   table = table_files.read(path, columns)
   images, names = _images(table, path, columns)
   of_row = _splits(table, path, columns)
