@@ -105,9 +105,9 @@ def test_page_has_the_numbers_of_the_run(workdir):
   assert f'base_lr{config["base_lr"]}' in re.sub(r'\s', '', found.text)
   environment = json.loads((workdir / 'environment.json').read_text())
   assert environment['packages']['jax'] in found.text
-  # Up to 8 correct and 8 wrong predictions are shown.
+  # Up to 8 correct, 8 wrong and the 8 least confident predictions are shown.
   right = round(last['accuracy_test_ema'] * 15)
-  shown = min(right, 8) + min(15 - right, 8)
+  shown = min(right, 8) + min(15 - right, 8) + 8
   assert found.tags.count('img') == 2 * shown
 
 
@@ -182,7 +182,7 @@ def test_untrained_head_makes_no_predictions(workdir):
   head = jax.tree.map(np.zeros_like, weights.params['head'])
   weights = dataclasses.replace(weights, params=weights.params | {'head': head})
   source = sources.get_source('digits', 'test')
-  assert not report._predictions(weights, source, batch_size=8)
+  assert not report._test_images(weights, source, batch_size=8)
 
 
 def test_page_of_a_contrastive_run_has_curves(lit_run):

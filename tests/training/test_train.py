@@ -176,7 +176,7 @@ def test_task_passes_mixup_to_loss(image_folder, monkeypatch):
   monkeypatch.setattr(
     update,
     'make_loss_fn',
-    lambda *args: mixes.append(args[-1]) or make_loss_fn(*args),
+    lambda *args: mixes.append(args[3]) or make_loss_fn(*args),
   )
   config = tiny.get_config(str(image_folder))
   for alpha in (0.0, 0.7):

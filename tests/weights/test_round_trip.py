@@ -34,6 +34,10 @@ PREPROCESSING = {
 WEIGHTS = {
   'class_names': ['$5_$10', 'a\nb', '"quoted"', 'ä l', ''],
   'loss': 'sigmoid',
+  'task': 'multilabel',
+  'thresholds': [0.1, 0.2, 0.3, 0.4, 0.6],
+  'temperature': 1.5,
+  'units': ['m', '%', '', 'µ', '$'],
   'info': {'dataset': 'x', 'step': 3, 'metrics': {'accuracy_test': 0.25}},
 }
 # Only LiT has a vocabulary, see below; the source is the file that was read.
@@ -109,8 +113,16 @@ def test_fields_of_libraries_are_not_kept_twice(tmp_path, to):
   formats.convert(weights, str(tmp_path / 'x'), to)
   kept = formats.files.read_json(tmp_path / 'x' / 'config.json')[extras.KEY]
   assert kept['preprocessing'] == {'exif': True}
-  assert set(kept) - {'loss'} == {'model', 'preprocessing', 'info'}
-  assert ('loss' in kept) == (to == 'timm')
+  ours = {
+    'model',
+    'preprocessing',
+    'info',
+    'thresholds',
+    'temperature',
+    'units',
+  }
+  of_transformers = {'loss', 'task'}
+  assert set(kept) == ours | (of_transformers if to == 'timm' else set())
 
 
 def test_convert_to_npz_warns_about_lost_fields(tmp_path, caplog):

@@ -4,6 +4,7 @@ errors             `UserError`, which commands turn into one line
 exits              the last line of a process, Ctrl-C
 files              text and JSON files, written whole or not at all
 workdir            where the files of a run lie, and its lock
+official           names of the official code, and what replaces them
 storage            folders and buckets as paths
 download           downloads over HTTPS, resumed and shared between processes
 sharding           the mesh of devices; where parameters and batches lie on it
