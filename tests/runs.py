@@ -33,6 +33,19 @@ def flat(workdir):
     return dict(arrays)
 
 
+def assert_resumes(config, folder):
+  """Checks that a run of 4 steps ends with the same bits if it stops after 2."""
+  from vit_jax import train
+
+  config.decay_type = 'constant'
+  for steps, name in ((4, 'whole'), (2, 'parts'), (4, 'parts')):
+    config.total_steps = steps
+    train.train_and_evaluate(config, str(folder / name))
+  one, other = flat(folder / 'whole'), flat(folder / 'parts')
+  assert one.keys() == other.keys()
+  assert all(np.array_equal(one[name], other[name]) for name in other)
+
+
 def rows(workdir):
   """Returns the lines of metrics.jsonl."""
   lines = (workdir / 'metrics.jsonl').read_text().splitlines()

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 from pictures import make_image_folder
 import pytest
+from runs import assert_resumes
 from runs import flat
 from runs import tiny
 
@@ -81,14 +82,7 @@ def test_artifact_and_workdir_predict_the_same(run):
 
 
 def test_runs_resume_bit_for_bit(image_folder, tmp_path):
-  config = get_config(image_folder, decay_type='constant')
-  train.train_and_evaluate(config, str(tmp_path / 'whole'))
-  config.total_steps = 2
-  train.train_and_evaluate(config, str(tmp_path / 'parts'))
-  config.total_steps = 4
-  train.train_and_evaluate(config, str(tmp_path / 'parts'))
-  one, other = flat(tmp_path / 'whole'), flat(tmp_path / 'parts')
-  assert all(np.array_equal(one[name], other[name]) for name in other)
+  assert_resumes(get_config(image_folder), tmp_path)
 
 
 def test_scanned_blocks_learn_the_same(image_folder, tmp_path):

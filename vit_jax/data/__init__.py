@@ -5,6 +5,7 @@ folder         image files in class folders
 tables         tables of images and labels: a source
 table_files    the columns of a table, from its file
 table_labels   labels of its rows: a class, several, or numbers
+labelled_rows  what tables and shards share
 shards         shards of WebDataset: a source
 shard_index    places of the files in .tar archives
 image_files    finds and reads image files

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from vit_jax.configs import common
-from vit_jax.data import folder
 from vit_jax.data import image_files
+from vit_jax.data import labelled_rows
 from vit_jax.data import shard_index
-from vit_jax.data import splits as splits_lib
 from vit_jax.data import table_files
 from vit_jax.data import table_labels
 from vit_jax.data import unsplit
@@ -36,10 +35,8 @@ def is_shards(dataset: str) -> bool:
   return dataset.lower().endswith(common.SHARDS)
 
 
-class ShardSource:
-  """Images in .tar files, read in any order; see `tables.TableSource`."""
-
-  image_shape: tuple[int, ...] | None = None
+class ShardSource(labelled_rows.RowSource):
+  """Images in .tar files, read in any order."""
 
   def __init__(
     self,
@@ -49,32 +46,12 @@ class ShardSource:
     labels: table_labels.Labels,
     split_by: str,
   ):
-    self._shards, self._places, self._names = shards, places, names
-    self._labels = labels.values
-    self.class_names: Sequence[str] = list(labels.names)
-    self.task, self.units = labels.task, tuple(labels.units)
-    self.label_shape: tuple[int, ...] = labels.values.shape[1:]
-    self.split_by = split_by
+    super().__init__(names, labels, split_by)
+    self._shards, self._places = shards, places
 
-  def __len__(self) -> int:
-    return len(self._names)
-
-  def __getitem__(self, index: int) -> dict[str, Any]:
+  def _image(self, index: int) -> bytes:
     shard, offset, size = self._places[index].tolist()
-    label = self._labels[index]
-    return {
-      'image': image_files.read_bytes(self._shards[shard], offset, size),
-      'label': label if label.ndim else int(label),
-      'name': self._names[index],
-    }
-
-  def labels(self) -> np.ndarray:
-    """Returns the labels of all images, see `table_labels.Labels`."""
-    return self._labels
-
-  def names(self) -> Sequence[str]:
-    """Returns the shard and the name of each image."""
-    return self._names
+    return image_files.read_bytes(self._shards[shard], offset, size)
 
 
 def has_splits(dataset: str) -> bool:
@@ -116,29 +93,17 @@ def open_shards(
   places, names, table = _examples(paths, columns)
   of_row = [_split(paths[shard]) for shard, _, _ in places]
   labels = table_labels.read(table, of_row, dataset, columns)
-  rows: dict[str, list[int]] = {name: [] for name in sorted(set(of_row))}
-  for row, name in enumerate(of_row):
-    rows[name].append(row)
-  is_split = len(rows) > 1
-  rows, split = folder.with_test(rows, split)
-  parts = splits_lib.parse_split(
-    split, {name: len(x) for name, x in rows.items()}, dataset
-  )
   # In which shard an image lies may change.
   keys = [unsplit.content_hash(x.rpartition(', ')[2].encode()) for x in names]
-  chosen = []
-  for name, start, end in parts:
-    order = unsplit.stratified(
-      [table_labels.group(labels, row) for row in rows[name]],
-      [keys[row] for row in rows[name]],
-    )
-    chosen += [rows[name][i] for i in order[start:end]]
+  chosen = labelled_rows.of_split(
+    split, of_row, labels, lambda rows: [keys[row] for row in rows], dataset
+  )
   return ShardSource(
     paths,
     np.array(places)[chosen],
     [names[row] for row in chosen],
     table_labels.chosen(labels, chosen),
-    '' if is_split else SPLIT_BY,
+    '' if len(set(of_row)) > 1 else SPLIT_BY,
   )
 
 

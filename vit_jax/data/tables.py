@@ -4,31 +4,17 @@ from collections.abc import Sequence
 import dataclasses
 import os
 import pathlib
-from typing import Any
 
-import numpy as np
-
-from vit_jax.data import folder
 from vit_jax.data import image_files
-from vit_jax.data import splits as splits_lib
+from vit_jax.data import labelled_rows
 from vit_jax.data import table_files
 from vit_jax.data import table_labels
 from vit_jax.data import unsplit
 from vit_jax.runtime import errors
 
 
-class TableSource:
-  """Images of some rows of a table, each with its label.
-
-  Attributes:
-    class_names: classes, or names of the numbers.
-    task: one of `configs.labels.TASKS`.
-    units: units of the numbers; empty for none.
-    label_shape: () for one class, else [K].
-    split_by: how images were chosen for the test; empty if the table says it.
-  """
-
-  image_shape: tuple[int, ...] | None = None
+class TableSource(labelled_rows.RowSource):
+  """Images of some rows of a table, each with its label."""
 
   def __init__(
     self,
@@ -37,30 +23,12 @@ class TableSource:
     labels: table_labels.Labels,
     split_by: str = '',
   ):
-    self._images, self._names, self._labels = images, names, labels.values
-    self.class_names: Sequence[str] = list(labels.names)
-    self.task, self.units = labels.task, tuple(labels.units)
-    self.label_shape: tuple[int, ...] = labels.values.shape[1:]
-    self.split_by = split_by
+    super().__init__(names, labels, split_by)
+    self._images = images
 
-  def __len__(self) -> int:
-    return len(self._images)
-
-  def __getitem__(self, index: int) -> dict[str, Any]:
-    image, name = self._images[index], self._names[index]
-    if isinstance(image, str):
-      image = image_files.read_bytes(image)
-    label = self._labels[index]
-    label = label if label.ndim else int(label)
-    return {'image': image, 'label': label, 'name': name}
-
-  def labels(self) -> np.ndarray:
-    """Returns the labels of all images, see `table_labels.Labels`."""
-    return self._labels
-
-  def names(self) -> Sequence[str]:
-    """Returns the paths of all images, or the rows they are in."""
-    return self._names
+  def _image(self, index: int) -> bytes:
+    image = self._images[index]
+    return image_files.read_bytes(image) if isinstance(image, str) else image
 
 
 def open_table(
@@ -86,20 +54,13 @@ def open_table(
   of_row = _splits(table, path, columns)
   _check_overlap(names, of_row, path)
   labels = table_labels.read(table, of_row, path, columns)
-  rows: dict[str, list[int]] = {name: [] for name in sorted(set(of_row))}
-  for row, name in enumerate(of_row):
-    rows[name].append(row)
-  rows, split = folder.with_test(rows, split)
-  parts = splits_lib.parse_split(
-    split, {name: len(x) for name, x in rows.items()}, str(path)
+  chosen = labelled_rows.of_split(
+    split,
+    of_row,
+    labels,
+    lambda rows: unsplit.hashes([images[row] for row in rows]),
+    str(path),
   )
-  chosen = []
-  for name, start, end in parts:
-    order = unsplit.stratified(
-      [table_labels.group(labels, row) for row in rows[name]],
-      unsplit.hashes([images[row] for row in rows[name]]),
-    )
-    chosen += [rows[name][i] for i in order[start:end]]
   return TableSource(
     [images[row] for row in chosen],
     [names[row] for row in chosen],
