@@ -15,7 +15,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
   """Knows how to make a repository, a branch and a commit, and to read them."""
 
   repositories: dict  # {name: {branch: {path: bytes}}}
-  tokens: list  # Of all requests that write.
+  tokens: list  # The token of each request that writes.
   token = 'good'
 
   def do_POST(self):

@@ -186,7 +186,7 @@ def only_last_evaluated(
 
 
 def percents(split: str) -> tuple[str, int, int] | None:
-  """Returns ('train', 0, 90) for 'train[:90%]'; None if it is no such range."""
+  """Returns ('train', 0, 90) for 'train[:90%]'; None for any other split."""
   if not (part := _PERCENT.fullmatch(split)):
     return None
   name, start, end = part.groups()

@@ -37,7 +37,7 @@ METRICS: Mapping[str, tuple[str, ...]] = {
   ),
 }
 
-# Metrics of which the lowest is best.
+# For these metrics, lower is better.
 ERRORS = ('loss_test', 'mae_test', 'rmse_test')
 
 # The field of `config.columns` that names the column of each task.
@@ -47,7 +47,7 @@ COLUMNS: Mapping[str, str] = {
   REGRESSION: 'target',
 }
 
-# Settings that are about classes of which an image has exactly one.
+# Settings that do not apply to a task, because they need one class an image.
 _OF_ONE_CLASS: Mapping[str, tuple[str, ...]] = {
   MULTILABEL: (
     'label_smoothing',

@@ -34,7 +34,7 @@ class TfdsSource:
       None if None in shape else tuple(shape)
     )
     self.class_names: Sequence[str] = list(features['label'].names)
-    self.ranges = ranges  # Of `split`, see `splits.parse_split`.
+    self.ranges = ranges  # See `splits.parse_split`.
     self._name = f'{builder.name} {split}'
     self._has_file_names = 'file_name' in features
     self._records = builder.as_data_source(

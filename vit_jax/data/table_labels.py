@@ -117,7 +117,7 @@ def _multilabel(
 
 
 def _several(value: Any, separator: str) -> list[str]:
-  """Returns the classes of an image, of which there may be none."""
+  """Returns the classes of an image; it may have none."""
   if value is None:
     return []
   if isinstance(value, str):

@@ -47,7 +47,7 @@ def _scores(
   return {
     MAE: float(metrics.mean_absolute_error(labels, predicted)),
     RMSE: float(metrics.root_mean_squared_error(labels, predicted)),
-    # Of one image neither is defined, nor are ranks if all are equal.
+    # R² is undefined for one image, a rank correlation if all ranks are equal.
     R2: float(metrics.r2_score(labels, predicted)) if len(labels) > 1 else 0.0,
     SPEARMAN: 0.0
     if is_constant

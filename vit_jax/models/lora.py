@@ -38,7 +38,7 @@ def add(
     params: those of a model whose blocks are not stacked.
     rank: columns of `lora_a`.
     targets: see `config.lora_targets`.
-    seed: of `lora_a`, which also depends on the name of the module.
+    seed: seeds `lora_a`; each module draws its own, by its name.
 
   Raises:
     errors.UserError: if the model has no such module.

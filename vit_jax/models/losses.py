@@ -112,7 +112,7 @@ LOSSES: dict[str, Callable[..., Float[Array, ' B']]] = {
   'sigmoid': sigmoid_cross_entropy,
 }
 
-# Of the difference between a number and its prediction.
+# Losses by name; each takes the prediction minus the number.
 _OF_DIFFERENCE: dict[str, Callable[[Array], Array]] = {
   'l2': optax.l2_loss,  # Half the square.
   'l1': jnp.abs,

@@ -34,7 +34,7 @@ class Outputs:
     data: its splits.
     train_loss: the loss of each image in training.
     test_loss: the same without what only training needs.
-    scale: that of numbers; None for classes.
+    scale: mean and standard deviation of the numbers; None for classes.
   """
 
   config: ml_collections.ConfigDict

@@ -25,7 +25,7 @@ def push(
     repository: USER/NAME; made if there is none.
     revision: branch; made if there is none. None for the main one.
     private: whether a new repository is for its owner alone.
-    message: of the commit.
+    message: message of the commit.
 
   Raises:
     errors.UserError: if the hub refuses, or cannot be reached.
