@@ -49,6 +49,24 @@ def test_nothing_comes_after_the_last_line():
   assert set(lines[:-1]) == {'Socket closed'}
 
 
+def test_an_abort_of_a_native_thread_keeps_the_exit_code():
+  """As of XLA or gloo, which abort when other processes are lost."""
+  result = run_code("""
+    import ctypes, os, threading, time
+    from vit_jax.runtime import exits
+
+    exits.pause_aborts()
+    abort = threading.Thread(target=ctypes.CDLL(None).abort, daemon=True)
+    abort.start()
+    abort.join(0.2)
+    assert abort.is_alive()
+    exits.write_last_line('the reason.')
+    os._exit(1)
+  """)
+  assert result.returncode == 1, result.stderr
+  assert result.stderr == '-c: the reason.\n'
+
+
 def test_ctrl_c_ends_a_command_that_is_not_in_python():
   """As while XLA compiles; what was printed before is not lost."""
   result = run_code("""

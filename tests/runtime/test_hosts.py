@@ -137,6 +137,16 @@ def saved_steps(workdir):
   return {int(name) for name in names if name.isdigit()}
 
 
+def assert_codes(ended, codes):
+  """Checks exit codes; shows the output of every process that has another one."""
+  texts = [
+    f'Process {i} ended with {result.returncode}:\n{result.stderr[-5000:]}'
+    for i, (result, code) in enumerate(zip(ended, codes, strict=True))
+    if result.returncode != code
+  ]
+  assert not texts, '\n'.join(texts)
+
+
 def last_line(result):
   return result.stderr.strip().splitlines()[-1]
 
@@ -152,7 +162,7 @@ def test_a_run_resumes_with_other_processes_and_another_mesh(
   kill = signalled(folder, workdir, signal.SIGKILL, 13, *SETTINGS, process=1)
   with running(with_flags(3, *kill)) as results:
     ended = results()
-  assert [r.returncode for r in ended] == [1, -signal.SIGKILL, 1], ended
+  assert_codes(ended, [1, -signal.SIGKILL, 1])
   for i in (0, 2):
     assert last_line(ended[i]).startswith('vit_jax.main: Another process was')
     assert 'Traceback' not in ended[i].stderr
@@ -162,7 +172,7 @@ def test_a_run_resumes_with_other_processes_and_another_mesh(
   stop = signalled(folder, workdir, signal.SIGINT, 20, *SETTINGS, process=1)
   with running(with_slurm(2, *stop, '--config.mesh.fsdp=2')) as results:
     ended = results()
-  assert [r.returncode for r in ended] == [0, 130], ended
+  assert_codes(ended, [0, 130])
   stopped_at = max(saved_steps(workdir))
   assert 20 < stopped_at < 36
   for result in ended:

@@ -99,6 +99,21 @@ def _read(path: pathlib.Path) -> str:
     return ''
 
 
+def pause_aborts() -> None:
+  """Makes native threads that abort sleep instead, until this process ends.
+
+  Libraries abort when they lose other processes, and the exit code would say so. Use
+  it only if this process ends soon.
+  """
+  import ctypes  # Not at the start: Ctrl-C may come before.
+
+  with contextlib.suppress(OSError, AttributeError, TypeError):  # Windows.
+    libc = ctypes.CDLL(None)
+    pause = ctypes.cast(libc.pause, ctypes.c_void_p)
+    libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    libc.signal(signal.SIGABRT, pause)
+
+
 def _flush() -> None:
   for stream in (sys.stdout, sys.stderr):
     with contextlib.suppress(OSError, ValueError):  # A closed pipe.

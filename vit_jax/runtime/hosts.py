@@ -178,6 +178,7 @@ def _leave(line: str) -> NoReturn:
   or wait for this one.
   """
   logging.debug('Details:', exc_info=True)
+  exits.pause_aborts()
   exits.write_last_line(line, kills_workers=True)
   client: Any = distributed.global_state.client
   with contextlib.suppress(jax.errors.JaxRuntimeError):
