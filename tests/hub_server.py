@@ -5,10 +5,11 @@ import contextlib
 import hashlib
 import http.server
 import json
+import re
 import threading
 import urllib.parse
 
-_COMMIT = 'd' * 40
+_IS_COMMIT = re.compile('[0-9a-f]{40}')
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -55,15 +56,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
       self._answer(
         {
           'success': True,
-          'commitOid': _COMMIT,
-          'commitUrl': f'{self.url}/{name}/commit/{_COMMIT}',
+          'commitOid': _hash(branch),
+          'commitUrl': f'{self.url}/{name}/commit/{_hash(branch)}',
           'pullRequestUrl': None,
         }
       )
 
   def do_GET(self):
-    path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)
-    parts = path.strip('/').split('/')
+    parts = self._parts()
     if parts[0] != 'api':
       content = self._file(parts)
       self._answer(content, 200 if content is not None else 404)
@@ -72,11 +72,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
       self._answer({'name': 'user', 'type': 'user', 'orgs': []})
       return
     name = '/'.join(parts[2:4])
-    branches = self.repositories.get(name, {})
-    branch = parts[5] if len(parts) > 5 else 'main'
-    files = branches.get(branch, branches.get('main'))
+    files = self._files(name)
     if files is None:
-      self._answer({'error': 'Repository not found'}, 404)
+      what = 'Revision' if name in self.repositories else 'Repo'
+      self._answer({'error': f'{what} not found'}, 404, error=f'{what}NotFound')
     elif 'tree' in parts:
       rows = [
         {'type': 'file', 'path': p, 'size': len(x), 'oid': 'x'}
@@ -85,32 +84,57 @@ class Handler(http.server.BaseHTTPRequestHandler):
       self._answer(rows)
     else:
       siblings = [{'rfilename': p} for p in files]
-      self._answer({'id': name, 'sha': branch, 'siblings': siblings})
+      self._answer({'id': name, 'sha': self._commit(), 'siblings': siblings})
 
   def do_HEAD(self):
-    parts = urllib.parse.unquote(self.path).strip('/').split('/')
-    content = self._file(parts)
+    content = self._file(self._parts())
     self._answer(content, 200 if content is not None else 404, body=False)
 
-  def _file(self, parts):
-    """Returns the content of user/name/resolve/branch/path."""
-    name, branch, path = '/'.join(parts[:2]), parts[3], '/'.join(parts[4:])
-    return self.repositories.get(name, {}).get(branch, {}).get(path)
+  def _parts(self):
+    """Returns the parts of the path; branches may have slashes in them."""
+    path = urllib.parse.urlparse(self.path).path
+    return [urllib.parse.unquote(part) for part in path.strip('/').split('/')]
 
-  def _answer(self, content, status=200, body=True):
+  def _file(self, parts):
+    """Returns the content of [datasets/]user/name/resolve/branch/path."""
+    parts = parts[1:] if parts[0] == 'datasets' else parts
+    files = self._files('/'.join(parts[:2])) or {}
+    return files.get('/'.join(parts[4:]))
+
+  def _files(self, name):
+    """Returns the files of a repository at the branch or commit of the path."""
+    branches = self.repositories.get(name, {})
+    return {_hash(x): files for x, files in branches.items()}.get(
+      self._commit()
+    )
+
+  def _commit(self):
+    """Returns the commit that the path names; each branch has one."""
+    parts = self._parts()
+    found = [x for x in ('resolve', 'revision', 'tree') if x in parts]
+    branch = parts[parts.index(found[0]) + 1] if found else 'main'
+    return branch if _IS_COMMIT.fullmatch(branch) else _hash(branch)
+
+  def _answer(self, content, status=200, body=True, error=''):
     data = (
       content if isinstance(content, bytes) else json.dumps(content).encode()
     )
     self.send_response(status)
     self.send_header('Content-Length', str(len(data)))
     self.send_header('ETag', hashlib.sha256(data).hexdigest())
-    self.send_header('X-Repo-Commit', _COMMIT)
+    self.send_header('X-Repo-Commit', self._commit())
+    if error:
+      self.send_header('X-Error-Code', error)
     self.end_headers()
     if body:
       self.wfile.write(data)
 
   def log_message(self, *args):
     pass
+
+
+def _hash(branch):
+  return hashlib.sha1(branch.encode()).hexdigest()
 
 
 @contextlib.contextmanager

@@ -96,7 +96,7 @@ def test_units_must_be_as_many_as_numbers(tmp_path):
 def test_columns_tell_the_task(tmp_path):
   def task(*names, **columns):
     path = write([dict.fromkeys(names, 1)], tmp_path / 't.csv')
-    return table_files.task(path, table_files.Columns(**columns))
+    return table_files.complete(path, table_files.Columns(**columns)).task
 
   assert task('label') == labels.MULTICLASS
   assert task('labels') == labels.MULTILABEL

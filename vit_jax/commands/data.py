@@ -3,13 +3,14 @@
 vit-jax data photos/
 vit-jax data photos/ --sheet=sheet.png --json
 
-It decodes every image. The data set is a folder or a name, as for config.dataset.
+It decodes every image. The data set is all that config.dataset may be.
 Copies show the same: equal files, and images that were scaled or saved anew; a copy of
 a training image among the test images makes a model look better than it is. Mean and
 standard deviation are those of pixels from 0 to 1, for config.pp.mean and config.pp.std.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import json
 
 from absl import flags
@@ -18,8 +19,10 @@ import cv2
 from vit_jax.commands import dataset_flags
 from vit_jax.configs import common
 from vit_jax.data import image_files
+from vit_jax.data import row_weights
 from vit_jax.data import sources
 from vit_jax.data import survey
+from vit_jax.data import table_files
 from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
@@ -32,6 +35,11 @@ def define_flags() -> None:
   flags.DEFINE_string('train_split', None, 'Split to train on.')
   flags.DEFINE_string('split', None, 'Split to test.')
   dataset_flags.define_flags()
+  flags.DEFINE_string(
+    'weight_column',
+    table_files.DEFAULT.weight,
+    "A table's column with weights of images in the training loss.",
+  )
   flags.DEFINE_bool('json', False, 'Print JSON.')
   flags.DEFINE_string('sheet', None, 'PNG file for images of every class.')
 
@@ -47,7 +55,7 @@ def main(argv: Sequence[str]) -> None:
     options.train_split or config.pp.train,
     options.split or config.pp.test,
     data_dir=options.tfds_data_dir,
-    columns=dataset_flags.columns(),
+    columns=_columns(),
   )
   if options.json:
     print(json.dumps(found, indent=2, ensure_ascii=False))
@@ -55,6 +63,11 @@ def main(argv: Sequence[str]) -> None:
     print('\n'.join(describe(dataset, found)))
   if options.sheet:
     _draw(dataset, found['splits']['train']['split'], options)
+
+
+def _columns() -> table_files.Columns:
+  weight = flags.FLAGS.weight_column
+  return dataclasses.replace(dataset_flags.columns(), weight=weight)
 
 
 def describe(dataset: str, found: dict) -> list[str]:
@@ -81,6 +94,8 @@ def _of_split(facts: dict) -> list[str]:
       f'{x["lowest"]:.4g} to {x["highest"]:.4g} {x.get("unit", "")},'
       f' mean {x["mean"]:.4g}, standard deviation {x["std"]:.4g}'
     )
+  if facts['weights']:
+    rows['weights'] = row_weights.text(facts['weights'])
   if 'mean' in facts:
     (h0, h, h1), (w0, w, w1) = facts['heights'], facts['widths']
     rows['pixels'] = f'{h} x {w} (median), {h0} to {h1} x {w0} to {w1}'
@@ -109,7 +124,7 @@ def _draw(dataset: str, split: str, options: flags.FlagValues) -> None:
     dataset,
     split,
     data_dir=options.tfds_data_dir,
-    columns=dataset_flags.columns(),
+    columns=_columns(),
   )
   sheet = contact_sheet.of_classes(source)
   _, data = cv2.imencode('.png', sheet[..., ::-1])

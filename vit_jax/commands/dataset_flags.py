@@ -33,7 +33,8 @@ def define_flags() -> None:
 def columns(weights: weights_lib.Weights | None = None) -> table_files.Columns:
   """Returns the columns of a table that the flags name, for a model if there is one.
 
-  The numbers that a model predicts have the names of their columns.
+  The numbers that a model predicts have the names of their columns. Weights of images,
+  which only training has, are not read.
   """
   options, target, task = flags.FLAGS, table_files.DEFAULT.target, ''
   if weights:
@@ -46,5 +47,6 @@ def columns(weights: weights_lib.Weights | None = None) -> table_files.Columns:
     labels=options.labels_column,
     target=options.target_column or target,
     split=options.split_column,
+    weight='',
     task=task,
   )

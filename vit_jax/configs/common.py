@@ -105,10 +105,11 @@ def _add_model(config: types.SimpleNamespace) -> None:
 
 def _add_data(config: types.SimpleNamespace) -> None:
   # A folder with <class>/<image> or {train,test}/<class>/<image>, a table of paths
-  # and labels (.csv, .tsv, .jsonl, .parquet), shards of WebDataset such as
-  # 'data/train-{000..099}.tar', 'digits', 'cifar10', 'cifar100', or
-  # the name of any TFDS data set prepared as array_record. Contrastive training: a
-  # folder with {train,test}/captions.tsv.
+  # and labels (.csv, .tsv, .jsonl, .parquet), a folder or address of Hugging Face's
+  # `datasets` such as 'hf://datasets/USER/NAME', shards of WebDataset such as
+  # 'data/train-{000..099}.tar', 'digits', 'cifar10', 'cifar100', or the name of any TFDS
+  # data set prepared as array_record. Contrastive training: a folder with
+  # {train,test}/captions.tsv.
   config.dataset = ''
   # What images are labelled with: 'multiclass', one class each; 'multilabel', any
   # number of classes; 'regression', numbers. Empty: what the columns of a table tell,
@@ -117,15 +118,17 @@ def _add_data(config: types.SimpleNamespace) -> None:
   # Columns of a table: the path of each image or the bytes of its file; its class
   # (`label`), its classes (`labels`: a list, or text with `separator` between them;
   # or several columns of 0 and 1, such as 'cat,dog') or its numbers (`target`, or
-  # several columns, such as 'width,height', with `units` such as 'mm,mm'); and its
-  # split, which may be missing. `classes` is a file with the classes, one a line;
-  # empty: those of the training images.
+  # several columns, such as 'width,height', with `units` such as 'mm,mm'); its split,
+  # and its weight in the training loss, which may both be missing; an empty `weight`
+  # reads none. `classes` is a file with the classes, one a line; empty: those of the
+  # training images.
   config.columns = types.SimpleNamespace(
     image='image',
     label='label',
     labels='labels',
     target='target',
     split='split',
+    weight='weight',
     classes='',
     separator='|',
     units='',

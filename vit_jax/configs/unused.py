@@ -8,6 +8,8 @@ import ml_collections
 from vit_jax.configs import common
 from vit_jax.configs import resolved
 from vit_jax.configs import spec
+from vit_jax.data import shards
+from vit_jax.data import table_files
 from vit_jax.runtime import errors
 
 _Rule = Callable[[ml_collections.ConfigDict], Any]
@@ -114,8 +116,8 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
   ),
   (
     tuple(f'columns.{name}' for name in common.get_config().columns),
-    lambda config: config.dataset.lower().endswith(
-      (*common.TABLES, common.SHARDS)
+    lambda config: (
+      table_files.is_table(config.dataset) or shards.is_shards(config.dataset)
     ),
     'config.dataset is not a table',
   ),

@@ -4,7 +4,13 @@ sources        labelled images by name or folder; stand-ins for planning
 folder         image files in class folders
 tables         tables of images and labels: a source
 table_files    the columns of a table, from its file
+arrow_folders  files of Hugging Face's `datasets`, on disk and on the hub
+repositories   configurations and splits of Parquet files in a folder
+arrow_tables   columns of Arrow and Parquet files
+arrow_images   images in them
+features       what the schema of such files says of columns
 table_labels   labels of its rows: a class, several, or numbers
+row_weights    weights of rows in the training loss
 labelled_rows  what tables and shards share
 shards         shards of WebDataset: a source
 shard_index    places of the files in .tar archives

@@ -17,6 +17,7 @@ from vit_jax.data import datasets
 from vit_jax.data import mixing
 from vit_jax.data import pipeline
 from vit_jax.data import preprocessing as preprocessing_lib
+from vit_jax.data import row_weights
 from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.data import transforms
@@ -139,6 +140,12 @@ def _check_classes(
       by,
     )
   class_counts.log(train, test)
+  if facts := row_weights.facts(train):
+    logging.info(
+      'The training loss weighs images by the column %s: %s. Evaluation does not.',
+      config.columns.weight,
+      row_weights.text(facts),
+    )
   if classes == 1 and task == labels_lib.MULTICLASS:
     raise errors.UserError(
       f'{config.dataset} has only one class, {test.class_names[0]!r}: every'

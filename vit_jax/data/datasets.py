@@ -9,6 +9,7 @@ from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import spec
 from vit_jax.data import captions
 from vit_jax.data import pipeline
+from vit_jax.data import row_weights
 from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.data import table_files
@@ -95,6 +96,7 @@ def _images(
     channels=config.pp.channels,
     train=train,
     on_host=bool(config.pp.randaugment),
+    weights=row_weights.scaled(source) if train else None,
   )
 
 

@@ -20,6 +20,7 @@ class RowSource:
     units: units of the numbers; empty for none.
     label_shape: () for one class, else [K].
     split_by: how images were chosen for the test; empty if the data set says it.
+    weights: see `row_weights`; None for none.
   """
 
   image_shape: tuple[int, ...] | None = None
@@ -35,6 +36,7 @@ class RowSource:
     self.task, self.units = labels.task, tuple(labels.units)
     self.label_shape: tuple[int, ...] = labels.values.shape[1:]
     self.split_by = split_by
+    self.weights = labels.weights
 
   def __len__(self) -> int:
     return len(self._names)

@@ -52,6 +52,7 @@ class Decoded:
   pad_to: int = 0  # Length: elements past the end of the source are masked.
   train: bool = False
   on_host: bool = False  # Whether small images too are transformed on the host.
+  weights: np.ndarray | None = None  # In the training loss, see `row_weights`.
   skipped: dict[str, str] = dataclasses.field(default_factory=dict)
 
   def __setstate__(self, state: dict[str, Any]) -> None:
@@ -118,7 +119,10 @@ class Decoded:
         self.skipped[name] = str(getattr(e, 'strerror', None) or e)
         logging.warning('Skipped %s: %s', name, self.skipped[name])
       return None
-    return {'image': image, 'mask': np.bool_(True), **self._target(example)}
+    target = self._target(example)
+    if self.weights is not None:
+      target['weight'] = self.weights[index]
+    return {'image': image, 'mask': np.bool_(True), **target}
 
 
 def _explain(name: str, error: Exception) -> str:
@@ -172,7 +176,7 @@ def train_batches(
 
   Yields:
     {'image': uint8 [batch_size / count, H, W, C], 'label': int32}, or the other
-    targets of `data` and `transform`.
+    targets of `data` and `transform`; 'weight' float32 if `data` has weights.
   """
   index, count = shard
   dataset = grain.MapDataset.source(data).seed(seed % 2**32)

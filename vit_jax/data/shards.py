@@ -66,7 +66,7 @@ def _split(path: str) -> str:
 
 
 def task(dataset: str, columns: table_files.Columns) -> str:
-  """Returns the task of shards, see `table_files.task`."""
+  """Returns the task of shards, see `table_files.complete`."""
   paths = shard_index.find(dataset)[:1]
   _, _, table = _examples(paths, columns)
   return table_files.choose_task(table, dataset, columns)

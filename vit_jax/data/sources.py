@@ -15,6 +15,7 @@ import numpy as np
 
 from vit_jax.configs import common
 from vit_jax.configs import labels as labels_lib
+from vit_jax.data import arrow_folders
 from vit_jax.data import cifar
 from vit_jax.data import folder
 from vit_jax.data import prepared
@@ -141,13 +142,13 @@ def default_splits(
   columns: table_files.Columns = table_files.DEFAULT,
 ) -> tuple[str, str]:
   """Returns the splits to train on and to test, see `unsplit.default_splits`."""
-  if os.path.isdir(dataset):
-    is_unsplit = folder.is_unsplit(storage.local_path(dataset))
-  elif shards.is_shards(dataset):
+  if shards.is_shards(dataset):
     is_unsplit = not shards.has_splits(dataset)
+  elif table_files.is_table(dataset):
+    is_unsplit = not table_files.has_splits(table_files.place(dataset), columns)
   else:
-    is_unsplit = table_files.is_table(dataset) and not tables.has_splits(
-      storage.local_path(dataset), columns
+    is_unsplit = os.path.isdir(dataset) and folder.is_unsplit(
+      storage.local_path(dataset)
     )
   return unsplit.default_splits(train, test) if is_unsplit else (train, test)
 
@@ -162,7 +163,7 @@ def task(
   """
   if table_files.is_table(dataset):
     require_folder(dataset)
-    return table_files.task(storage.local_path(dataset), columns)
+    return table_files.complete(table_files.place(dataset), columns).task
   if shards.is_shards(dataset):
     return shards.task(dataset, columns)
   if columns.task not in ('', labels_lib.MULTICLASS):
@@ -189,7 +190,8 @@ def get_source(
 
   Args:
     dataset: a folder `{split}/{class}/{image}` or `{class}/{image}`, a table (see
-      `tables`), shards (see `shards`), 'digits', 'cifar10', 'cifar100', or a TFDS data set,
+      `table_files`), files of Hugging Face (see `arrow_folders`), shards (see
+      `shards`), 'digits', 'cifar10', 'cifar100', or a TFDS data set,
       `name[/config][:version]`.
     split: TFDS notation, such as 'train[:98%]' or 'train+test[100:]'. Files of a
       folder have a fixed random order, so that slices contain all classes; in a
@@ -205,11 +207,11 @@ def get_source(
     return _array_source(_digits(), split, dataset)
   if dataset in cifar.NAMES:
     return _array_source(cifar.load(dataset, root), split, dataset)
-  if os.path.isdir(dataset):
-    return folder.open_folder(storage.local_path(dataset), split)
   require_folder(dataset)
   if table_files.is_table(dataset):
-    return tables.open_table(storage.local_path(dataset), split, columns)
+    return tables.open_table(table_files.place(dataset), split, columns)
+  if os.path.isdir(dataset):
+    return folder.open_folder(storage.local_path(dataset), split)
   return prepared.open_split(dataset, split, root)
 
 
@@ -232,6 +234,9 @@ def require_folder(dataset: str) -> None:
   if shards.is_shards(dataset):
     shard_index.find(dataset)
     return
+  if arrow_folders.is_named(dataset):
+    arrow_folders.find(table_files.place(dataset))
+    return
   is_table = table_files.is_table(dataset)
   if os.path.isdir(dataset) or (is_table and os.path.isfile(dataset)):
     return
@@ -240,7 +245,8 @@ def require_folder(dataset: str) -> None:
     raise errors.UserError(
       f'config.dataset is {dataset!r}, but there is no such folder here. Give a'
       f' folder with <class>/<image>, or with train/<class>/<image> and'
-      f' test/<class>/<image>, a table ({", ".join(common.TABLES)}), .tar shards, or a name.'
+      f' test/<class>/<image>, a table ({", ".join(common.TABLES)}), .tar shards, a folder'
+      f' or hf://datasets/USER/NAME of Hugging Face, or a name.'
     )
 
 

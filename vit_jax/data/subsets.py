@@ -6,6 +6,7 @@ from typing import Any
 from jaxtyping import Int
 import numpy as np
 
+from vit_jax.data import row_weights
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 
@@ -25,6 +26,8 @@ class Subset:
     self.task = sources.task_of(source)
     self.label_shape = getattr(source, 'label_shape', ())
     self.ranges = getattr(source, 'ranges', ())
+    weights = row_weights.of_source(source)
+    self.weights = None if weights is None else weights[indices]
     self.whole: int = getattr(source, 'whole', len(source))
 
   def __len__(self) -> int:

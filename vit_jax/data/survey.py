@@ -16,6 +16,7 @@ from vit_jax.data import class_counts
 from vit_jax.data import copies
 from vit_jax.data import decoding
 from vit_jax.data import numbers
+from vit_jax.data import row_weights
 from vit_jax.data import sources
 from vit_jax.data import table_files
 
@@ -58,7 +59,7 @@ def of_dataset(
     columns: columns of a table.
 
   Returns:
-    {'splits': {'train': {'split', 'images', 'classes', 'numbers', 'unread', 'formats',
+    {'splits': {'train': {'split', 'images', 'classes', 'numbers', 'weights', 'unread', 'formats',
     'modes', 'heights', 'widths', 'broken', 'mean', 'std', 'copies'}, 'test': ...},
     'copies': pairs of a training and a test image}. Sizes are (smallest, median,
     largest) in pixels; mean and std are those of pixels in [0, 1], by channel.
@@ -78,6 +79,7 @@ def of_dataset(
       'split_by': getattr(source, 'split_by', ''),
       'classes': class_counts.of_source(source),
       'numbers': numbers.of_source(source),
+      'weights': row_weights.facts(source),
       'unread': dict(getattr(source, 'unread', {})),
       **_summary(facts),
       'copies': _named(copies.within(looks[-1]), facts, facts),

@@ -1,7 +1,6 @@
-"""Reads the columns of a table: .csv, .tsv, .jsonl or .parquet."""
+"""The columns of a table: .csv, .tsv, .jsonl, .parquet, or a folder of such files."""
 
-from collections.abc import Collection, Iterator
-import contextlib
+from collections.abc import Collection
 import dataclasses
 import os
 import pathlib
@@ -9,9 +8,15 @@ from typing import Any
 
 from vit_jax.configs import common
 from vit_jax.configs import labels
+from vit_jax.data import arrow_folders
+from vit_jax.data import arrow_images
+from vit_jax.data import arrow_tables
+from vit_jax.data import features
 from vit_jax.runtime import errors
+from vit_jax.runtime import storage
 
-Table = dict[str, list[Any]]
+# Columns by name; that of the images may be read later.
+Table = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +30,13 @@ class Columns:
       commas between their names, which have 1 where an image is of that class.
     target: a number; or several columns of numbers, with commas between them.
     split: 'train' or 'test'. Without that column the images have 'train' alone.
+    weight: how much an image counts in the training loss; empty for none.
     classes: file with the classes, one a line, in the order of the logits; empty
       for those in the table, sorted.
     separator: what is between the classes of an image, if they are text.
     units: units of the numbers, with commas between them; empty for none.
     task: one of `configs.labels.TASKS`; empty for what the columns tell.
+    class_names: the classes that the table itself names, in the order of the logits.
   """
 
   image: str = 'image'
@@ -37,10 +44,12 @@ class Columns:
   labels: str = 'labels'
   target: str = 'target'
   split: str = 'split'
+  weight: str = 'weight'
   classes: str = ''
   separator: str = '|'
   units: str = ''
   task: str = ''
+  class_names: tuple[str, ...] = ()
 
   def of_task(self, task: str) -> list[str]:
     """Returns the columns with the labels of a task."""
@@ -51,15 +60,23 @@ class Columns:
     """Returns all columns that may be read."""
     tasks = [self.task] if self.task else labels.TASKS
     of_tasks = [name for task in tasks for name in self.of_task(task)]
-    return [self.image, *of_tasks, self.split]
+    names = [self.image, *of_tasks, self.split, self.weight]
+    return [name for name in dict.fromkeys(names) if name]
 
 
 DEFAULT = Columns()
 
 
 def is_table(dataset: str) -> bool:
-  """Whether a data set is named by the file of a table."""
-  return dataset.lower().endswith(common.TABLES)
+  """Whether a data set is a table: a file, or files of Hugging Face's `datasets`."""
+  return dataset.lower().endswith(common.TABLES) or arrow_folders.is_named(
+    dataset
+  )
+
+
+def place(dataset: str) -> arrow_tables.Place:
+  """Returns where a table is: its path, or an address of the hub."""
+  return dataset if storage.is_address(dataset) else storage.local_path(dataset)
 
 
 def row_name(path: os.PathLike | str, row: int) -> str:
@@ -67,34 +84,77 @@ def row_name(path: os.PathLike | str, row: int) -> str:
   return f'{path}, row {row + 1}'
 
 
-def column_names(path: pathlib.Path, columns: Columns) -> list[str]:
+def column_names(path: arrow_tables.Place, columns: Columns) -> list[str]:
   """Returns the names of all columns."""
-  from pyarrow import csv  # Imported late: only tables need them.
-  from pyarrow import parquet
+  from pyarrow import csv  # Imported late: only tables need it.
 
+  if arrow_tables.reads(path):
+    return arrow_tables.schema(path).names
+  path = storage.local_path(path)
   suffix = path.suffix.lower()
   if suffix == '.jsonl':  # Each row may have others.
     return _open(path, columns).column_names
-  with _reading(path):
-    if suffix == '.parquet':
-      return parquet.read_schema(path).names
-    with csv.open_csv(path, **_csv_options(suffix, columns)) as reader:
-      return reader.schema.names
+  with (
+    arrow_images.reading(path),
+    csv.open_csv(path, **_csv_options(suffix, columns)) as reader,
+  ):
+    return reader.schema.names
 
 
-def task(path: pathlib.Path, columns: Columns) -> str:
-  """Returns the task of a table, one of `configs.labels.TASKS`.
+def complete(path: arrow_tables.Place, columns: Columns) -> Columns:
+  """Returns columns with the task and what Hugging Face's `datasets` wrote of them.
+
+  The only column of images is that of the images, and the only column of classes that
+  of the labels, unless there are columns of the names in `columns`, or these are not
+  the defaults.
 
   Raises:
-    errors.UserError: if its columns do not tell, or lack what `columns.task` needs.
+    errors.UserError: if the columns do not tell the task, or lack what
+      `columns.task` needs.
   """
-  return choose_task(column_names(path, columns), path, columns)
+  known: features.Features = {}
+  if arrow_tables.reads(path):
+    known = features.of_schema(arrow_tables.schema(path))
+    columns = _from_features(columns, known)
+  task = choose_task(column_names(path, columns), path, columns)
+  of_task = columns.of_task(task)
+  names = features.class_names(known.get(of_task[0]))
+  return dataclasses.replace(columns, task=task, class_names=tuple(names))
+
+
+def _from_features(columns: Columns, known: features.Features) -> Columns:
+  """Returns columns with the names of those that features tell."""
+
+  def of_kind(kind: str) -> list[str]:
+    return [n for n, x in known.items() if features.kind(x) == kind]
+
+  def is_open(field: str) -> bool:
+    name = getattr(columns, field)
+    return name == getattr(Columns, field) and name not in known
+
+  found: dict[str, Any] = {}
+  task = columns.task
+  if is_open('image') and len(of_kind(features.IMAGE)) == 1:
+    found['image'] = of_kind(features.IMAGE)[0]
+  has_none = all(is_open(field) for field in labels.COLUMNS.values())
+  classes = of_kind(features.CLASS)
+  if task in ('', labels.MULTICLASS) and columns.labels in classes:
+    # Of one class an image, in spite of its name.
+    if is_open('label'):
+      found |= {'label': columns.labels, 'task': labels.MULTICLASS}
+  elif has_none and len(names := classes + of_kind(features.CLASSES)) == 1:
+    found['label' if classes else 'labels'] = names[0]
+  return dataclasses.replace(columns, **found)
 
 
 def choose_task(
   names: Collection[str], path: os.PathLike | str, columns: Columns
 ) -> str:
-  """Returns the task of a table with the columns `names`, as `task` does."""
+  """Returns the task of a table with the columns `names`.
+
+  Raises:
+    errors.UserError: if its columns do not tell, or lack what `columns.task` needs.
+  """
   fitting = [
     task
     for task in ([columns.task] if columns.task else labels.TASKS)
@@ -131,39 +191,51 @@ def _missing(
   )
 
 
-def read(path: pathlib.Path, columns: Columns) -> Table:
+def read(path: arrow_tables.Place, columns: Columns) -> Table:
   """Returns the columns of a table that are read, by their names.
+
+  Those of a folder have its splits, if there are several.
 
   Raises:
     errors.UserError: if it cannot be read, has no images, or no rows.
   """
-  table = _open(path, columns)
-  if columns.image not in table.column_names:
+  names = column_names(path, columns)
+  if columns.image not in names:
     raise errors.UserError(
       f'{path} has no column {columns.image!r}, only'
-      f' {", ".join(table.column_names)}. Name the one with the images:'
+      f' {", ".join(names)}. Name the one with the images:'
       f' config.columns.image=NAME.'
     )
-  if not len(table):
+  wanted = [name for name in columns.wanted() if name in names]
+  if arrow_tables.reads(path):
+    task = choose_task(names, path, columns)
+    of_task = columns.of_task(task)
+    table, of_row = arrow_tables.read(path, wanted, columns.image, of_task)
+    if arrow_tables.is_folder(path):
+      table[columns.split] = of_row
+  else:
+    found = _open(storage.local_path(path), columns)
+    table = {name: found[name].to_pylist() for name in wanted}
+  if not len(table[columns.image]):
     raise errors.UserError(f'{path} has no rows.')
-  return {
-    name: table[name].to_pylist()
-    for name in columns.wanted()
-    if name in table.column_names
-  }
+  return table
+
+
+def has_splits(path: arrow_tables.Place, columns: Columns) -> bool:
+  """Whether a table says which images are for the test."""
+  if arrow_tables.is_folder(path):
+    columns = complete(path, columns)
+    names = columns.of_task(columns.task)
+    return len(arrow_tables.splits(path, names)) > 1
+  return columns.split in column_names(path, columns)
 
 
 def _open(path: pathlib.Path, columns: Columns) -> Any:
-  """Returns a pyarrow table; of a Parquet file only the columns that are read."""
+  """Returns a pyarrow table of text."""
   from pyarrow import csv  # Imported late: only tables need them.
   from pyarrow import json
-  from pyarrow import parquet
 
-  wanted = columns.wanted()
-  with _reading(path):
-    if path.suffix.lower() == '.parquet':
-      names = parquet.read_schema(path).names
-      return parquet.read_table(path, columns=[n for n in names if n in wanted])
+  with arrow_images.reading(path):
     if path.suffix.lower() == '.jsonl':
       return json.read_json(path)
     return csv.read_csv(path, **_csv_options(path.suffix.lower(), columns))
@@ -183,15 +255,3 @@ def _csv_options(suffix: str, columns: Columns) -> dict[str, Any]:
       strings_can_be_null=True,
     ),
   }
-
-
-@contextlib.contextmanager
-def _reading(path: pathlib.Path) -> Iterator[None]:
-  """Turns an error of reading a table into one line."""
-  import pyarrow as pa  # Imported late: only tables need it.
-
-  try:
-    yield
-  except (OSError, pa.ArrowException) as e:
-    reason = getattr(e, 'strerror', None) or errors.first_line(e)
-    raise errors.UserError(f'{path} cannot be read: {reason}') from e

@@ -28,12 +28,15 @@ class Labels:
       numbers, float32 [N, K].
     names: classes, or names of the numbers.
     units: units of the numbers; empty for none.
+    weights: how much each row counts in the training loss, float32 [N]; None if the
+      table does not say.
   """
 
   task: str
   values: np.ndarray
   names: Sequence[str]
   units: Sequence[str] = ()
+  weights: np.ndarray | None = None
 
 
 def group(labels: Labels, row: int) -> Any:
@@ -45,7 +48,12 @@ def group(labels: Labels, row: int) -> Any:
 
 def chosen(labels: Labels, rows: Sequence[int]) -> Labels:
   """Returns the labels of some rows."""
-  return dataclasses.replace(labels, values=labels.values[list(rows)])
+  rows, weights = list(rows), labels.weights
+  return dataclasses.replace(
+    labels,
+    values=labels.values[rows],
+    weights=None if weights is None else weights[rows],
+  )
 
 
 def read(
@@ -58,10 +66,32 @@ def read(
 
   Raises:
     errors.UserError: if a column is missing, or a row has no label or another one
-      than the task has.
+      than the task has, or a weight below 0.
   """
   task = table_files.choose_task(table, path, columns)
-  return _READERS[task](table, of_row, path, columns)
+  found = _READERS[task](table, of_row, path, columns)
+  if columns.weight not in table or columns.weight in columns.of_task(task):
+    return found
+  return dataclasses.replace(found, weights=_weights(table, path, columns))
+
+
+def _weights(
+  table: table_files.Table,
+  path: os.PathLike | str,
+  columns: table_files.Columns,
+) -> np.ndarray:
+  """Returns the weights of all rows, see `row_weights`."""
+  advice = 'To train without weights, set config.columns.weight= (empty).'
+  try:
+    weights = _numbers(table, [columns.weight], path)[:, 0]
+  except errors.UserError as e:
+    raise errors.UserError(f'{e} {advice}') from None
+  if negative := np.flatnonzero(weights < 0).tolist():
+    raise errors.UserError(
+      f'{table_files.row_name(path, negative[0])} has the {columns.weight}'
+      f' {table[columns.weight][negative[0]]!r}, must be at least 0. {advice}'
+    )
+  return weights
 
 
 def _text(value: Any) -> str:
@@ -171,7 +201,7 @@ def _class_names(
   path: os.PathLike | str,
   columns: table_files.Columns,
 ) -> list[str]:
-  """Returns the classes: of a file, or of the training images."""
+  """Returns the classes: of a file, of the table, or of the training images."""
   if columns.classes:
     file = storage.local_path(columns.classes)
     try:
@@ -180,6 +210,8 @@ def _class_names(
       raise errors.UserError(
         f'config.columns.classes={file} cannot be read: {e}.'
       ) from e
+  if columns.class_names:
+    return list(columns.class_names)
   found: dict[str, set[str]] = {}  # By split.
   for names, split in zip(of_rows, of_row, strict=True):
     found.setdefault(split, set()).update(names)

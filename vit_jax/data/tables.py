@@ -1,10 +1,11 @@
-"""Tables of images and their labels: .csv, .tsv, .jsonl and .parquet."""
+"""Tables of images and their labels, see `table_files`."""
 
 from collections.abc import Sequence
-import dataclasses
 import os
-import pathlib
+from typing import Any
 
+from vit_jax.data import arrow_images
+from vit_jax.data import arrow_tables
 from vit_jax.data import image_files
 from vit_jax.data import labelled_rows
 from vit_jax.data import table_files
@@ -32,7 +33,7 @@ class TableSource(labelled_rows.RowSource):
 
 
 def open_table(
-  path: pathlib.Path,
+  path: arrow_tables.Place,
   split: str,
   columns: table_files.Columns = table_files.DEFAULT,
 ) -> TableSource:
@@ -41,65 +42,93 @@ def open_table(
   Args:
     path: the table.
     split: TFDS notation, such as 'train[:98%]'. The content of the images fixes
-      the order, in which each slice has its share of every class.
+      the order, in which each slice has its share of every class; of images in a
+      folder with splits, the numbers of the rows do.
     columns: names of the columns.
 
   Raises:
     errors.UserError: if a column is missing, or a row has no image or label.
   """
-  task = table_files.task(path, columns)
-  columns = dataclasses.replace(columns, task=task)
+  columns = table_files.complete(path, columns)
   table = table_files.read(path, columns)
-  images, names = _images(table, path, columns)
   of_row = _splits(table, path, columns)
+  images, names = _images(table, of_row, path, columns)
   _check_overlap(names, of_row, path)
   labels = table_labels.read(table, of_row, path, columns)
-  chosen = labelled_rows.of_split(
-    split,
-    of_row,
-    labels,
-    lambda rows: unsplit.hashes([images[row] for row in rows]),
-    str(path),
-  )
+  is_folder = arrow_tables.is_folder(path)
+  is_split = len({*of_row}) > 1 if is_folder else columns.split in table
+
+  def hashes(rows: Sequence[int]) -> list[bytes]:
+    if not (is_folder and is_split):
+      return unsplit.hashes([images[row] for row in rows])
+    # Reading all images of a large data set would take long.
+    numbers = (names[row].rpartition(', ')[2] for row in rows)
+    return [unsplit.content_hash(number.encode()) for number in numbers]
+
+  chosen = labelled_rows.of_split(split, of_row, labels, hashes, str(path))
   return TableSource(
-    [images[row] for row in chosen],
+    images.chosen(chosen)
+    if isinstance(images, arrow_images.Images)
+    else [images[row] for row in chosen],
     [names[row] for row in chosen],
     table_labels.chosen(labels, chosen),
-    '' if columns.split in table else unsplit.SPLIT_BY,
+    '' if is_split else unsplit.SPLIT_BY,
   )
-
-
-def has_splits(
-  path: pathlib.Path, columns: table_files.Columns = table_files.DEFAULT
-) -> bool:
-  """Whether a table says which images are for the test."""
-  return columns.split in table_files.column_names(path, columns)
 
 
 def _images(
-  table: table_files.Table, path: pathlib.Path, columns: table_files.Columns
-) -> tuple[list[str | bytes], list[str]]:
+  table: table_files.Table,
+  of_row: Sequence[str],
+  path: arrow_tables.Place,
+  columns: table_files.Columns,
+) -> tuple[Sequence[Any], list[str]]:
   """Returns paths or bytes of all images, and their names."""
-  images, names = [], []
-  for row, value in enumerate(table[columns.image]):
-    name = table_files.row_name(path, row)
+  images = table[columns.image]
+  if isinstance(images, arrow_images.Images):
+    row = images.first_missing()
+    if row is not None:
+      raise _no_image(path, row, columns, images[row])
+    return images, _row_names(of_row, path)
+  found = []
+  for row, value in enumerate(images):
     if isinstance(value, dict):  # As `datasets` writes them.
-      name = value.get('path') or name
-      value = value.get('bytes') or value.get('path')
-    if not value or not isinstance(value, str | bytes):
-      raise errors.UserError(
-        f'{table_files.row_name(path, row)} has no image: its {columns.image} is {value!r}, must'
-        f' be a path or the bytes of a file.'
-      )
-    if isinstance(value, str):
-      value = name = os.path.join(path.parent, os.path.expanduser(value))
-    images.append(value)
-    names.append(name)
-  return images, names
+      value = value.get('path')
+    if not value or not isinstance(value, str):
+      raise _no_image(path, row, columns, value)
+    found.append(
+      os.path.join(arrow_tables.root(path), os.path.expanduser(value))
+    )
+  return found, found
+
+
+def _row_names(of_row: Sequence[str], path: arrow_tables.Place) -> list[str]:
+  """Returns the names of images in the rows of files, counted in each split."""
+  if not arrow_tables.is_folder(path):
+    return [table_files.row_name(path, row) for row in range(len(of_row))]
+  counts = dict.fromkeys(of_row, 0)
+  names = []
+  for split in of_row:
+    names.append(table_files.row_name(f'{path}, {split}', counts[split]))
+    counts[split] += 1
+  return names
+
+
+def _no_image(
+  path: arrow_tables.Place,
+  row: int,
+  columns: table_files.Columns,
+  value: Any,
+) -> errors.UserError:
+  return errors.UserError(
+    f'{table_files.row_name(path, row)} has no image: its {columns.image} is {value!r}, must'
+    f' be a path or the bytes of a file.'
+  )
 
 
 def _splits(
-  table: table_files.Table, path: pathlib.Path, columns: table_files.Columns
+  table: table_files.Table,
+  path: arrow_tables.Place,
+  columns: table_files.Columns,
 ) -> list[str]:
   """Returns the split of each row."""
   values = table.get(columns.split, ['train'] * len(table[columns.image]))
@@ -113,7 +142,7 @@ def _splits(
 
 
 def _check_overlap(
-  names: Sequence[str], of_row: Sequence[str], path: pathlib.Path
+  names: Sequence[str], of_row: Sequence[str], path: arrow_tables.Place
 ) -> None:
   """Raises `errors.UserError` if an image is in two splits."""
   seen: dict[str, int] = {}

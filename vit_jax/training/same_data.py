@@ -12,6 +12,7 @@ from vit_jax.data import copies
 from vit_jax.data import datasets
 from vit_jax.data import image_files
 from vit_jax.data import numbers
+from vit_jax.data import row_weights
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
@@ -72,7 +73,7 @@ def remember(workdir: workdir_lib.Workdir, now: Fingerprints) -> None:
 def fingerprint(source: sources.Source) -> dict[str, Any]:
   """Returns the number of images, of each class too, a hash, and the unread files.
 
-  The hash covers the class names and evenly spaced images. A new file or name in a
+  The hash covers the class names, all weights, and evenly spaced images. A new file or name in a
   folder moves them, since their order depends on all names. The location of the
   data set does not matter.
   """
@@ -87,6 +88,8 @@ def fingerprint(source: sources.Source) -> dict[str, Any]:
     image = example['image']
     sha.update(image.tobytes() if isinstance(image, np.ndarray) else image)
     sha.update(repr(np.asarray(example.get('label')).tolist()).encode())
+  if (weights := row_weights.of_source(source)) is not None:
+    sha.update(np.ascontiguousarray(weights).tobytes())
   unread = image_files.count_text(getattr(source, 'unread', {}))
   facts = {
     'images': len(source),
@@ -95,6 +98,7 @@ def fingerprint(source: sources.Source) -> dict[str, Any]:
     'split_by': getattr(source, 'split_by', ''),
     'classes': class_counts.of_source(source),
     'numbers': numbers.of_source(source),
+    'weights': row_weights.facts(source),
   }
   return {k: v for k, v in facts.items() if v is not None and v != ''}
 

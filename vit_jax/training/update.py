@@ -32,20 +32,29 @@ def make_loss_fn(
     loss: maps logits and labels to the loss of each image.
     merge: maps parameters of a state to those of the model.
     mix: maps `(key, images, labels)` to mixed images and shares of classes.
+
+  A batch may have the weight of each image, which multiplies its loss; those of mixed
+  images are mixed as their labels.
   """
 
   def loss_fn(params, batch, key):
     augment_key, dropout_key = jax.random.split(key)
     images, labels = preprocess(augment_key, batch['image']), batch['label']
+    weights = batch.get('weight')
     if mix:  # A third key leaves the other two as they are without mixing.
-      images, labels = mix(jax.random.fold_in(key, 2), images, labels)
+      mix_key = jax.random.fold_in(key, 2)
+      if weights is not None:
+        _, weights = mix(mix_key, images, weights[:, None])
+        weights = weights[:, 0]
+      images, labels = mix(mix_key, images, labels)
     logits = model.apply(
       {'params': merge(params)},
       images,
       train=True,
       rngs={'dropout': dropout_key},
     )
-    return jnp.mean(loss(logits, labels))
+    each = loss(logits, labels)
+    return jnp.mean(each if weights is None else each * weights)
 
   return loss_fn
 
