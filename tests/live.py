@@ -38,9 +38,11 @@ def output(weights, images):
   return np.asarray(apply({'params': weights.params}, images))
 
 
-def assert_same_arrays(one, other):
-  """Checks that two files or folders of weights have equal arrays."""
+def assert_same_arrays(one, other, pack=None):
+  """Checks that two files or folders have equal arrays, after `pack` if given."""
   one, other = map(array_files.read_safetensors, (one, other))
+  if pack:
+    one, other = pack(one), pack(other)
   assert one.keys() == other.keys()
   for name, x in one.items():
     np.testing.assert_array_equal(x, other[name], err_msg=name)

@@ -71,6 +71,8 @@ def test_every_row_is_tested():
 def test_models_that_are_read_have_no_row():
   for kind in families.kinds():
     assert other_models.reason(kind) is None
+  # A plain ViT, whatever its name.
+  assert other_models.reason('eva_large_patch14_196') is None
   for config in GOLDEN.glob('timm_*/config.json'):
     name = golden_json(config.relative_to(GOLDEN))['architecture']
     assert other_models.reason(name) is None

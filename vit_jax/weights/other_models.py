@@ -22,7 +22,7 @@ ROWS = (
     'attention in windows with relative positions',
   ),
   (
-    r'eva\d*_.*|vit_pe_.*|vit_.*_(rope_.*|lingbot|sapiens2)',
+    r'eva(?!_large_)\d*_.*|vit_pe_.*|vit_.*_(rope_.*|lingbot|sapiens2)',
     'an EVA or a ViT like it',
     'its rotations of queries and keys',
   ),
