@@ -110,7 +110,7 @@ setuptools.setup(
   packages=setuptools.find_packages(include=['vit_jax', 'vit_jax.*']),
   package_data={
     'vit_jax.configs': ['registry.toml'],
-    'vit_jax.reporting': ['report.html.jinja', 'model_card.md.jinja'],
+    'vit_jax.reporting': ['*.jinja'],
   },
   entry_points={
     'console_scripts': ['vit-jax = vit_jax.commands.dispatch:main']

@@ -7,8 +7,9 @@ on standard input. Prints the most probable classes of each, or those that reach
 threshold, or numbers, as the model was trained. --output=FILE writes a row
 an image instead, with the probabilities of all classes, confidence, margin (between
 the two most probable classes) and entropy (in nats): .csv, .jsonl or .parquet.
---sort=unsure puts the images with the smallest margin first. --model=A,B averages
-models, --mirror each image with its mirror image.
+--sort=unsure puts the images with the smallest margin first; --html=FILE does too, and
+writes a page of the first ones with their attention. --model=A,B averages models,
+--mirror each image with its mirror image.
 """
 
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from vit_jax.data import inputs
 from vit_jax.evaluation import ensemble
 from vit_jax.evaluation import prediction_files
 from vit_jax.evaluation import ranking
+from vit_jax.reporting import unsure_page
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
@@ -61,11 +63,28 @@ def _write(
   print(f'The predictions of {len(table)} images are in {path}.')
 
 
+def _write_page(
+  rows: Sequence[ranking.Row],
+  names: Sequence[str],
+  predictor: predictor_lib.Predictor | ensemble.Ensemble,
+  first: weights_lib.Weights,
+) -> None:
+  drawn_by = predictor
+  if not isinstance(drawn_by, predictor_lib.Predictor):
+    drawn_by = predictor_flags.from_weights(first)
+  path = flags.FLAGS.html
+  shown = unsure_page.write(
+    path, rows, names, predictor.weights, drawn_by, predictor.skipped
+  )
+  logging.info('The %d least sure images are in %s.', shown, path)
+
+
 def define_flags() -> None:
   """Defines the flags of `vit-jax predict`."""
   predictor_flags.define_averaging_flags()
   output.define_flags()
   flags.DEFINE_string('output', None, 'File for a row an image.')
+  flags.DEFINE_string('html', None, 'Page of the least sure images.')
   flags.DEFINE_enum(
     'sort', None, ['unsure'], 'Order of the images; by default as given.'
   )
@@ -78,18 +97,23 @@ def main(argv: Sequence[str]) -> None:
   options = flags.FLAGS
   if options.output:  # Before anything takes long.
     prediction_files.check(options.output)
+  if options.html:
+    unsure_page.check(options.html)
   names = inputs.find(argv[1:])
-  predictor = predictor_flags.averaging(
-    predictor_flags.all_weights_from_flags()
-  )
+  models = predictor_flags.all_weights_from_flags()
+  predictor = predictor_flags.averaging(models)
   if options.labels:
     labels = read_labels(options.labels, len(predictor.labels))
     predictor.weights = dataclasses.replace(
       predictor.weights, class_names=labels
     )
   rows = predictor.probabilities(names)
-  if options.sort:
+  if options.sort or options.html:
     rows = ranking.unsure_first(rows, predictor.weights)
+  if options.html:
+    kept = list(rows)
+    _write_page(kept, names, predictor, models[0])
+    rows = iter(kept)
   if options.output:
     _write(rows, names, predictor)
   else:

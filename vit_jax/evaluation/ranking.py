@@ -13,8 +13,9 @@ from vit_jax.weights import record as weights_lib
 
 # (class, probability), the most probable class first; or (name, number).
 Prediction = list[tuple[str, float]]
-# Index and output of each image.
-Rows = Iterator[tuple[int, Float32[np.ndarray, '...']]]
+# Index and output of an image.
+Row = tuple[int, Float32[np.ndarray, '...']]
+Rows = Iterator[Row]
 
 
 def best(
@@ -80,7 +81,7 @@ def least_margin(
 
 
 def unsure_first(rows: Rows, weights: weights_lib.Weights) -> Rows:
-  """Yields all rows, those with the smallest margin first.
+  """Returns all rows, those with the smallest margin first.
 
   Raises:
     errors.UserError: if the model predicts numbers.
@@ -94,7 +95,7 @@ def unsure_first(rows: Rows, weights: weights_lib.Weights) -> Rows:
     margin_of = functools.partial(
       least_margin, thresholds=multilabel.thresholds(weights)
     )
-  yield from sorted(rows, key=lambda row: margin_of(row[1]))
+  return iter(sorted(rows, key=lambda row: margin_of(row[1])))
 
 
 def with_names(

@@ -3,6 +3,9 @@
 report              the page of a run
 model_card          the card of a model on the Hugging Face hub
 examples            its test images: scores, charts, examples
+unsure_page         the page of the images that a model is least sure about
+gallery             images with attention and captions, for the pages
+pages               templates, filled
 curves              metrics of a run to lines
 plot                figures of numbers
 attention_pictures  figures of attention and of the first layer

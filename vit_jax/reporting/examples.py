@@ -1,34 +1,25 @@
 """What the page of a run shows of the test images: scores, charts, examples."""
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import cv2
-from jaxtyping import Float
 import numpy as np
 
 from vit_jax import predictor as predictor_lib
 from vit_jax.configs import labels as labels_lib
 from vit_jax.data import sources
-from vit_jax.data import subsets
 from vit_jax.evaluation import labelled
 from vit_jax.evaluation import multilabel
 from vit_jax.evaluation import ranking
 from vit_jax.evaluation import regression
 from vit_jax.evaluation import scores
-from vit_jax.reporting import attention_pictures
+from vit_jax.reporting import gallery
 from vit_jax.reporting import plot
 from vit_jax.weights import record as weights_lib
 
-_EXAMPLES = 8  # Images shown under each title.
-_SIDE = 224  # Longer side of their pictures, in pixels.
 _MOST_CLASSES = 2_000  # Most classes for which the confusion matrix is drawn.
 _WORST_CLASSES = 15  # Weakest classes listed.
 _PANEL = (4, 2.8)  # Inches, so that letters are legible on a phone.
-
-# Caption of an image.
-Caption = str
 
 
 def sections(
@@ -97,13 +88,13 @@ def _examples(
     'Least confident': by_confidence[::-1],
   }
 
-  def caption(i: int) -> Caption:
+  def caption(i: int) -> str:
     label = predictor.labels[p.labels[i]]
     predicted = predictor.labels[p.best[i, 0]]
     other = f', predicted {predicted}' if predicted != label else ''
     return f'{label}{other}, {p.confidence[i]:.1%}'
 
-  return _shown(predictor, source, p.places, chosen, caption)
+  return gallery.shown(predictor, source, p.places, chosen, caption)
 
 
 def _of_classes(
@@ -116,7 +107,7 @@ def _of_classes(
   margins = [ranking.least_margin(row, limits) for row in rows.outputs]
   wrong = ((rows.outputs >= np.asarray(limits)) != rows.labels).sum(axis=1)
 
-  def caption(i: int) -> Caption:
+  def caption(i: int) -> str:
     has = [n for n, x in zip(names, rows.labels[i], strict=True) if x]
     found = [n for n, _ in ranking.present(rows.outputs[i], names, limits)]
     other = '' if set(found) == set(has) else f', predicted {_list(found)}'
@@ -133,7 +124,7 @@ def _of_classes(
     'of_classes': sorted(
       classes.items(), key=lambda row: row[1]['average_precision']
     ),
-    'examples': _shown(predictor, source, rows.places, chosen, caption),
+    'examples': gallery.shown(predictor, source, rows.places, chosen, caption),
   }
 
 
@@ -153,7 +144,7 @@ def _of_numbers(
   spread = np.maximum(rows.labels.std(axis=0), 1e-12)
   wrong = np.abs((rows.outputs - rows.labels) / spread).max(axis=1)
 
-  def caption(i: int) -> Caption:
+  def caption(i: int) -> str:
     pairs = zip(titles, rows.labels[i], rows.outputs[i], strict=True)
     return '; '.join(f'{t}: {x:.4g}, predicted {y:.4g}' for t, x, y in pairs)
 
@@ -174,63 +165,8 @@ def _of_numbers(
       (title, plot.svg(plot.scatter(x, y, title=title, size=_PANEL)))
       for title, x, y in zip(titles, rows.labels.T, rows.outputs.T, strict=True)
     ],
-    'examples': _shown(predictor, source, rows.places, chosen, caption),
+    'examples': gallery.shown(predictor, source, rows.places, chosen, caption),
   }
-
-
-def _shown(
-  predictor: predictor_lib.Predictor,
-  source: sources.LabelledSource,
-  places: np.ndarray,
-  chosen: Mapping[str, np.ndarray],
-  caption: Callable[[int], Caption],
-) -> dict[str, list[dict[str, Any]]]:
-  """Returns pictures of the first images under each title, with attention.
-
-  Args:
-    predictor: the model.
-    source: the images.
-    places: indices in the source of the images that were predicted.
-    chosen: indices in `places` by title, the ones to show first.
-    caption: returns the caption of an index in `places`.
-  """
-  found = {}
-  for title, order in chosen.items():
-    if not len(order):
-      continue
-    order = order[:_EXAMPLES]
-    captions = [caption(i) for i in order.tolist()]
-    subset = subsets.Subset(source, places[order])
-    found[title] = _pictures(predictor, subset, captions)
-  return found
-
-
-def _pictures(
-  predictor: predictor_lib.Predictor,
-  source: sources.LabelledSource,
-  captions: Sequence[Caption],
-) -> list[dict[str, Any]]:
-  images = [
-    attention_pictures.as_picture(x) for _, x in predictor.prepared(source)
-  ]
-  attention = [''] * len(images)
-  if predictor.weights.spec.num_heads:
-    maps = zip(images, predictor.rollout(source), strict=True)
-    attention = [_data_uri(attention_pictures.on_image(*x)) for x in maps]
-  return [
-    {'image': _data_uri(image), 'attention': picture, 'caption': caption}
-    for image, picture, caption in zip(images, attention, captions, strict=True)
-  ]
-
-
-def _data_uri(image: Float[np.ndarray, 'H W 3']) -> str:
-  height, width = image.shape[:2]
-  scale = _SIDE / max(height, width)
-  size = (max(1, round(width * scale)), max(1, round(height * scale)))
-  small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-  pixels = np.round(np.clip(small, 0, 1) * 255).astype(np.uint8)
-  _, data = cv2.imencode('.jpg', pixels[..., ::-1])
-  return f'data:image/jpeg;base64,{base64.b64encode(data.tobytes()).decode()}'
 
 
 _OF_TASK: Mapping[str, Callable[..., dict[str, Any]]] = {

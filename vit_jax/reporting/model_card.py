@@ -10,6 +10,7 @@ import huggingface_hub
 from vit_jax.configs import labels as labels_lib
 from vit_jax.evaluation import scores
 from vit_jax.reporting import curves
+from vit_jax.reporting import pages
 from vit_jax.reporting import plot
 from vit_jax.runtime import files
 from vit_jax.runtime import workdir as workdir_lib
@@ -43,8 +44,6 @@ def write(
     run: workdir of the run, if the model is from one.
     license_name: name of the license on the hub; empty for none.
   """
-  import jinja2  # Imported late: only pages need it.
-
   rows = curves.read(run) if run else []
   if rows:
     figure = plot.curves(curves.panels(rows), x='step')
@@ -52,12 +51,8 @@ def write(
   dataset = files.read_json(run.dataset) if run else {}
   environment = files.read_json(run.environment) if run else {}
   metrics = weights.info.get('metrics') or {}
-  page = jinja2.Environment(
-    loader=jinja2.PackageLoader('vit_jax.reporting', ''),
-    trim_blocks=True,
-    lstrip_blocks=True,
-  )
-  text = page.get_template('model_card.md.jinja').render(
+  text = pages.render(
+    'model_card.md.jinja',
     header=_header(weights, repository, library, license_name),
     title=repository.rpartition('/')[2],
     model=weights_lib.describe(weights),

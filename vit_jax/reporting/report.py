@@ -22,6 +22,7 @@ from vit_jax.evaluation import scores
 from vit_jax.models import flops
 from vit_jax.reporting import curves
 from vit_jax.reporting import examples
+from vit_jax.reporting import pages
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
@@ -68,7 +69,8 @@ def of_workdir(
       ),
     )
   rows = curves.read(run)
-  text = _render(
+  text = pages.render(
+    'report.html.jinja',
     title=_title(config),
     facts=_facts(rows),
     panels=_panels(rows),
@@ -81,18 +83,6 @@ def of_workdir(
   with errors.writing(run.report):
     files.write_text(text, run.report)
   return run.report
-
-
-def _render(**values: Any) -> str:
-  import jinja2  # Imported late: only the page needs it.
-
-  page = jinja2.Environment(
-    loader=jinja2.PackageLoader('vit_jax.reporting', ''),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-  )
-  return page.get_template('report.html.jinja').render(values)
 
 
 def _title(config: Mapping[str, Any]) -> str:
