@@ -101,6 +101,7 @@ def test_page_has_the_numbers_of_the_run(workdir):
   assert f'{last["accuracy_test_ema"]:.2%} are correct' in found.text.replace(
     '\n', ' '
   )
+  assert 'five most probable' not in found.text  # There are three classes.
   config = json.loads((workdir / 'config.json').read_text())
   assert f'base_lr{config["base_lr"]}' in re.sub(r'\s', '', found.text)
   environment = json.loads((workdir / 'environment.json').read_text())

@@ -44,6 +44,7 @@ def _of_class(
   worst = sorted(classes.items(), key=lambda item: item[1]['accuracy'])
   return {
     'summary': scores.summary(p),
+    'num_classes': len(names),
     'matrix': _matrix(p, names),
     'most_classes': _MOST_CLASSES,
     'calibration': plot.svg(_calibration(p)),
