@@ -3,27 +3,21 @@
 pip install elpv-dataset
 python -m benchmarks.solar_cells --output=/tmp/cells
 vit-jax train --config=finetune_mini:/tmp/cells/numbers.csv --workdir=/tmp/run
-vit-jax evaluate --model=/tmp/run --dataset=/tmp/cells/numbers.csv \
-  --predictions=/tmp/cells/rows.jsonl
-python -m benchmarks.solar_cells --check=/tmp/cells/rows.jsonl
 
 2,624 cells of 300 px have the probability of a defect, 0, 1/3, 2/3 or 1, and a type,
 mono or poly (doi:10.1016/j.solener.2019.02.067). numbers.csv has the probability,
-classes.csv the same as four classes, whose order is in classes.txt, several.csv the type and whether the cell
-is defective. --check computes the metrics of predictions by scikit-learn alone.
+classes.csv the same as four classes, whose order is in classes.txt, several.csv the type
+and whether the cell is defective, folder/ links to the images of each class.
+`benchmarks.check_scores` compares the scores of a run with scikit-learn's.
 """
 
 from collections.abc import Sequence
 import csv
 import importlib.util
-import json
 import pathlib
 
 from absl import app
 from absl import flags
-import numpy as np
-from scipy import stats
-from sklearn import metrics
 
 _CLASSES = {0: 'fine', 1: 'likely fine', 2: 'likely defective', 3: 'defective'}
 
@@ -39,12 +33,16 @@ def cells() -> list[tuple[pathlib.Path, float, str]]:
 
 
 def write(output: pathlib.Path) -> None:
-  """Writes the three tables."""
+  """Writes the three tables and the folder."""
   output.mkdir(parents=True, exist_ok=True)
   numbers, classes, several = [], [], []
   for path, probability, kind in cells():
     numbers.append((path, f'{probability:.4f}'))
     classes.append((path, _CLASSES[round(3 * probability)]))
+    link = output / 'folder' / classes[-1][1] / path.name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink():
+      link.symlink_to(path)
     marks = [kind, *(['defective'] if probability > 0.5 else [])]
     several.append((path, '|'.join(marks)))
   for name, column, rows in (
@@ -60,52 +58,11 @@ def write(output: pathlib.Path) -> None:
   (output / 'classes.txt').write_text('\n'.join(_CLASSES.values()) + '\n')
 
 
-def check(path: str) -> dict[str, float]:
-  """Returns the metrics of `vit-jax evaluate --predictions`, by scikit-learn."""
-  lines = pathlib.Path(path).read_text().splitlines()
-  rows = [row for row in map(json.loads, lines) if not row['skipped']]
-  label = rows[0]['label']
-  if isinstance(label, dict):
-    want, have = (
-      np.array([list(row[key].values()) for row in rows])
-      for key in ('label', 'predicted')
-    )
-    return {
-      'mae_test': metrics.mean_absolute_error(want, have),
-      'rmse_test': metrics.root_mean_squared_error(want, have),
-      'r2_test': metrics.r2_score(want, have),
-      'spearman_test': stats.spearmanr(want, have).statistic,
-    }
-  names = list(rows[0]['probabilities'])
-  p = np.array([list(row['probabilities'].values()) for row in rows])
-  if isinstance(label, list):
-    want, have = (
-      np.array([[name in row[key] for name in names] for row in rows])
-      for key in ('label', 'predicted')
-    )
-    return {
-      'map_test': metrics.average_precision_score(want, p),
-      'f1_test': metrics.f1_score(want, have, average='macro'),
-    }
-  want, have = ([row[key] for row in rows] for key in ('label', 'predicted'))
-  places = [[names.index(x) for x in y] for y in (want, have)]
-  return {
-    'accuracy_test': metrics.accuracy_score(want, have),
-    'balanced_accuracy_test': metrics.balanced_accuracy_score(want, have),
-    'f1_test': metrics.f1_score(want, have, average='macro'),
-    'kappa_test': metrics.cohen_kappa_score(*places, weights='quadratic'),
-  }
-
-
 def main(argv: Sequence[str]) -> None:
   del argv
-  if flags.FLAGS.output:
-    write(pathlib.Path(flags.FLAGS.output))
-  if flags.FLAGS.check:
-    print(json.dumps(check(flags.FLAGS.check), indent=2))
+  write(pathlib.Path(flags.FLAGS.output))
 
 
 if __name__ == '__main__':
-  flags.DEFINE_string('output', None, 'Folder for the tables.')
-  flags.DEFINE_string('check', None, 'Predictions (.jsonl) to score.')
+  flags.DEFINE_string('output', None, 'Folder for the tables.', required=True)
   app.run(main)

@@ -12,6 +12,7 @@ from pyarrow import parquet
 import pytest
 import scipy.stats
 
+from benchmarks import check_scores
 import vit_jax
 from vit_jax.evaluation import prediction_files
 from vit_jax.evaluation import ranking
@@ -105,18 +106,23 @@ def test_predict_writes_all_formats(model, image_folder, tmp_path):
 
 
 def test_evaluate_writes_labels(model, image_folder, tmp_path):
-  path = tmp_path / 'x.csv'
+  path, scores = tmp_path / 'x.jsonl', tmp_path / 'scores.json'
   result = call_command(
     'evaluate',
     f'--model={model}',
     f'--dataset={image_folder}',
     f'--predictions={path}',
+    f'--output={scores}',
   )
   rows = read(path)
   assert len(rows) == 15
   assert all(f'/test/{row["label"]}/' in row['image'] for row in rows)
   right = np.mean([row['label'] == row['predicted'] for row in rows])
   assert json.loads(result.stdout)['accuracy_test'] == pytest.approx(right)
+  found = check_scores.compare(path, scores)
+  assert len(found) == 7
+  for name, ours, theirs in found:
+    assert ours == pytest.approx(theirs, abs=1e-6), name
 
 
 def test_other_endings_are_refused_before_anything_is_read():

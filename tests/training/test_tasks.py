@@ -12,6 +12,7 @@ from runs import assert_resumes
 from runs import rows as metric_rows
 from runs import tiny
 
+from benchmarks import check_scores
 import vit_jax
 from vit_jax import checkpoint
 from vit_jax import train
@@ -87,6 +88,17 @@ def evaluate(run, table, *flags):
     *flags,
   )
   return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize('task', ['several', 'numbers'])
+def test_scores_equal_those_of_scikit_learn(task, request, tmp_path):
+  table, run, _ = request.getfixturevalue(task)
+  rows, result = tmp_path / 'rows.jsonl', tmp_path / 'result.json'
+  evaluate(run, table, f'--predictions={rows}', f'--output={result}')
+  found = check_scores.compare(rows, result)
+  assert len(found) == {'several': 2 + 3 * 4, 'numbers': 4}[task]
+  for name, ours, theirs in found:
+    assert ours == pytest.approx(theirs, abs=1e-6), name
 
 
 def test_several_classes_are_learned_and_evaluated(several):
