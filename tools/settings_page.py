@@ -13,6 +13,7 @@ import ml_collections
 
 from vit_jax.configs import common
 from vit_jax.configs import images
+from vit_jax.configs import losses
 
 PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'settings.md'
 
@@ -36,9 +37,13 @@ _SECTIONS = {
   '_add_data': 'Data',
   '_add_training': 'Training',
   '_add_optimizer': 'Optimizer',
+  'losses': 'Loss',
   '_add_contrastive': 'Images and texts',
   '_add_events': 'Metrics and checkpoints',
 }
+
+# Sections that are declared in a module of their own.
+_MODULES = {'losses': losses.declare}
 
 _IMAGES = ('declare', '_add_pixels', '_add_augmentation')
 
@@ -46,8 +51,9 @@ _IMAGES = ('declare', '_add_pixels', '_add_augmentation')
 def page() -> str:
   """Returns the page."""
   config, parts = common.get_config(), [_HEAD]
-  for function, title in _SECTIONS.items():
-    rows = _declared(inspect.getsource(getattr(common, function)), 'config')
+  for name, title in _SECTIONS.items():
+    function = _MODULES.get(name) or getattr(common, name)
+    rows = _declared(inspect.getsource(function), 'config')
     parts.append(_table(title, rows, config, ''))
   source = '\n'.join(
     inspect.getsource(getattr(images, function)) for function in _IMAGES
@@ -115,6 +121,13 @@ def _values(name: str, default: Any) -> str:
     return ', '.join(f'`{choice!r}`' for choice in rule.choices)
   if rule:
     return rule.allowed
+  if isinstance(default, ml_collections.ConfigDict) and name != 'pp':
+    ranges = {
+      field: _values(f'{name}.{field}', default[field]) for field in default
+    }
+    return '; '.join(
+      f'`{field}` {text}' for field, text in ranges.items() if text
+    )
   return '`True`, `False`' if isinstance(default, bool) else ''
 
 

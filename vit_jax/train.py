@@ -32,6 +32,7 @@ from vit_jax.training import stages as stages_lib
 from vit_jax.training import start
 from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
+from vit_jax.training import teachers
 from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import units
@@ -92,6 +93,7 @@ def _begin(
   data = same_data.check(workdir, run.splits, resumed=saved is not None)
   start.check_steps(run.config, saved, workdir)
   task = tasks.make(run)
+  teachers.check(workdir, task.teacher, resumed=saved is not None)
   if saved is None:
     state = task.stages[0].new_state(task.initial_params(run.weights))
   else:
@@ -121,11 +123,14 @@ def _loop(
   writer = metrics_lib.Writer(
     workdir, first_step + 1, loggers=config.loggers, config=start.plain(config)
   )
+  image_flops = flops.train_flops(task.model, data.image_shape)
+  if task.teacher:
+    image_flops += task.teacher.flops()
   progress = metrics_lib.Progress(
     first_step,
     config.total_steps,
     config.batch,
-    flops.train_flops(task.model, data.image_shape),
+    image_flops,
     flops.peak_flops(jax.devices()[0]),
   )
   parts = loop.Parts(
@@ -158,6 +163,8 @@ def _write_artifacts(
     'step': int(state.step),
     'metrics': metrics,
   }
+  if task.teacher:
+    info['teacher'] = run.config.distill.teacher
   trees = {workdir.artifact: state.params, workdir.artifact_ema: state.ema}
   for path, tree in trees.items():
     if not tree:

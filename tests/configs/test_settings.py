@@ -167,6 +167,8 @@ def test_settings_reach_the_model():
   'name, value, message',
   [
     ('dtype', 'bf16', r"'bf16', must be one of .* mean 'bfloat16'"),
+    ('distill.loss', 'sift', "config.distill.loss is 'sift'.*mean 'soft'"),
+    ('distill.temperature', 0.0, 'config.distill.temperature is 0.0, must be'),
     ('loss', 'softmx', "Did you mean 'softmax'"),
     ('total_steps', None, 'config.total_steps must be set'),
     ('batch', None, 'config.batch is None, must be at least 1'),
@@ -240,6 +242,7 @@ _WITHOUT_RULE = {
   'model',
   'stages',
   *('pretrained', 'pretrained_dir', 'dataset', 'tfds_data_dir', 'vocabulary'),
+  'distill.teacher',
   *('adapt_patches', 'scan_layers', 'report', 'lock_image_tower'),
   *('pp.balance_classes', 'pp.flip', 'pp.exif'),
   *(f'columns.{field}' for field in common.get_config().columns),

@@ -4,6 +4,7 @@ common                every setting and its default
 presets               config for a data set, for given weights, or for a sweep
 images                the settings of images, `config.pp`
 labels                tasks: what images are labelled with, losses, metrics
+losses                the settings of the training loss, and of a teacher
 models                sizes of the released models
 spec                  properties of a model, from its config
 registry              released weights: names, addresses, scores (`registry.toml`)

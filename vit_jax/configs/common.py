@@ -8,6 +8,7 @@ from ml_collections.config_dict import placeholder
 
 from vit_jax.configs import images
 from vit_jax.configs import labels
+from vit_jax.configs import losses
 from vit_jax.configs import presets
 from vit_jax.configs import rules
 
@@ -19,10 +20,6 @@ TABLES = ('.csv', '.tsv', '.jsonl', '.parquet')
 
 # What the names of shards end in.
 SHARDS = '.tar'
-
-_NUMBERS = re.compile(
-  r'(\d*\.)?\d*[1-9]\d*(\.\d*)?(,(\d*\.)?\d*[1-9]\d*(\.\d*)?)*'
-)
 
 _LORA_TARGETS = ('query', 'key', 'value', 'out', 'mlp')
 
@@ -45,6 +42,7 @@ def _declare() -> types.SimpleNamespace:
   _add_data(config)
   _add_training(config)
   _add_optimizer(config)
+  losses.declare(config)
   _add_contrastive(config)
   _add_events(config)
   # Devices along each axis; -1 takes the rest. `data` splits the batch, `fsdp`
@@ -224,26 +222,6 @@ def _add_optimizer(config: types.SimpleNamespace) -> None:
   # Stages of a run, one after the other: dicts of settings, with `total_steps` or
   # `total_epochs`, that override those of the config.
   config.stages = ()
-  # Cross-entropy over classes or image-text pairs, 'softmax' or 'sigmoid'; of numbers,
-  # in standard deviations of the training images, 'l2' (half the square), 'l1' or
-  # 'huber'. None: 'softmax' for one class, 'sigmoid' for several, 'l2' for numbers.
-  config.loss = rules.one_of(*labels.every(labels.LOSSES), kind=str)
-  # Weight of each class in the training loss: 'balanced', the mean number of images
-  # of a class divided by its own, or numbers such as '1,5,2.5', in the order of the
-  # classes. Where an image has any number of classes, the weight of those that it has;
-  # 'balanced' is then images without a class divided by images with it. Empty: 1.
-  config.class_weights = rules.such(
-    '', _is_class_weights, "'balanced' or numbers above 0, such as '1,5,2.5'"
-  )
-  # Power of 1 - p in the focal loss (arXiv:1708.02002), which cares less for what the
-  # model knows already. 0: off.
-  config.focal_gamma = rules.number(0.0, low=0.0, high=20.0)
-  # Share of each target that is spread over all classes.
-  config.label_smoothing = rules.number(0.0, low=0.0, high=1.0)
-
-
-def _is_class_weights(text: str) -> bool:
-  return text in ('', 'balanced') or _NUMBERS.fullmatch(text) is not None
 
 
 def _add_contrastive(config: types.SimpleNamespace) -> None:

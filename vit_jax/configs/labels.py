@@ -62,6 +62,7 @@ _OF_ONE_CLASS: Mapping[str, tuple[str, ...]] = {
     'pp.balance_classes',
     'class_weights',
     'focal_gamma',
+    'distill.teacher',
     'pp.mixup',
     'pp.cutmix',
     'pp.holdout',

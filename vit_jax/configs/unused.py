@@ -6,6 +6,7 @@ from typing import Any
 import ml_collections
 
 from vit_jax.configs import common
+from vit_jax.configs import losses
 from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.data import shards
@@ -125,6 +126,16 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
     ('lora_alpha', 'lora_targets'),
     lambda config: config.lora_rank,
     'config.lora_rank is 0',
+  ),
+  (
+    ('distill.loss', 'distill.weight', 'distill.temperature'),
+    lambda config: config.distill.teacher,
+    "config.distill.teacher is ''",
+  ),
+  (
+    ('distill.temperature',),
+    lambda config: config.distill.loss == losses.SOFT,
+    f'config.distill.loss is {losses.HARD!r}',
   ),
   (
     ('bias_init',),

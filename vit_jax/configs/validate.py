@@ -19,6 +19,7 @@ _NOT_OF_LIT = (
   'stochastic_depth_rate',
   'head_bias_init',
   'lora_rank',
+  'distill.teacher',
   'evaluators',
   'adapt_channels',
   'adapt_patches',

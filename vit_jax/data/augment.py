@@ -16,6 +16,7 @@ import numpy as np
 from vit_jax.data import color_jitter
 from vit_jax.data import crops
 from vit_jax.data import mixing
+from vit_jax.data import preprocessing
 
 Images = Float[Array, 'B h w C']
 Raw = UInt8[Array | np.ndarray, 'B H W C']
@@ -38,7 +39,7 @@ def normalize(
 
 
 def crop_and_resize(
-  images: Raw, boxes: Int[Array, 'B 4'], size: crops.Size
+  images: Sent, boxes: Int[Array, 'B 4'], size: crops.Size
 ) -> Images:
   """Resizes crops (top, left, height, width) as `tf.image.resize` does.
 
@@ -63,7 +64,7 @@ def _interpolation(
   return jnp.maximum(0.0, 1.0 - distance)
 
 
-def resize(images: Raw, size: crops.Size) -> Images:
+def resize(images: Sent, size: crops.Size) -> Images:
   """Resizes whole images as `tf.image.resize` does; float32 in [0, 255]."""
   if images.shape[1:3] == tuple(size):
     return jnp.asarray(images, jnp.float32)
@@ -71,7 +72,7 @@ def resize(images: Raw, size: crops.Size) -> Images:
   return crop_and_resize(images, jnp.tile(box, (len(images), 1)), size)
 
 
-def resize_bicubic(images: Raw, size: crops.Size) -> Images:
+def resize_bicubic(images: Sent, size: crops.Size) -> Images:
   """Resizes as Pillow does: first columns, then rows, each rounded to integers."""
   x = jnp.asarray(images, jnp.float32)
   for axis in (2, 1):
@@ -81,6 +82,10 @@ def resize_bicubic(images: Raw, size: crops.Size) -> Images:
     x = jax.image.resize(x, shape, 'cubic', antialias=True)
     x = jnp.floor(jnp.clip(x, 0, 255) + 0.5)
   return x
+
+
+# How evaluation resizes, by `config.pp.interpolation`.
+RESIZES = {'bilinear': resize, 'bicubic': resize_bicubic}
 
 
 def _random_flip(key: Key[Array, ''], images: Images) -> Images:
@@ -122,9 +127,19 @@ class Preprocess(crops.RandomCrop):
       resize_to = self.resize_test or self.size
       resized = crops.resized_size(height, width, resize_to, self.interpolation)
       rows, columns = crops.centre(resized, self.size)
-      enlarge = resize if self.interpolation == 'bilinear' else resize_bicubic
-      images = enlarge(images, resized)[:, rows, columns]
+      resize_to_size = RESIZES[self.interpolation]
+      images = resize_to_size(images, resized)[:, rows, columns]
     return normalize(images, self.mean, self.std)
+
+  def for_model(
+    self, images: Images, other: preprocessing.Preprocessing
+  ) -> Float[Array, 'B height width C']:
+    """Returns normalised images as another model, of known size, expects them."""
+    assert other.size is not None
+    mean, std = (np.asarray(v, np.float32) for v in (self.mean, self.std))
+    pixels = 255 * (images * std + mean)
+    resized = RESIZES[other.interpolation](pixels, other.size)
+    return normalize(resized, other.mean, other.std)
 
   def _crop(self, key: Key[Array, ''], images: Raw) -> Images:
     if self.takes_window:

@@ -12,6 +12,7 @@ attention         attention, by XLA or by cuDNN
 blocks            depth: unrolled or scanned, remat, stochastic depth
 positions         positions that are not learned
 losses            losses, one number an example
+distillation      the loss of a student with a teacher
 lora              LoRA: matrices beside kernels, and their sum
 inference         the forward pass without training
 capture           tokens of a layer, attention weights

@@ -275,6 +275,8 @@ class VisionTransformer(nn.Module):
       y = tokens[:, what.extra_tokens['cls']]
       if self.num_classes:
         y = layers.head(self.num_classes, self.head_bias_init, 'head_dist')(y)
+      if not self.is_initializing():  # Parameters alone are initialised.
+        self.sow('heads', 'outputs', (x, y))  # For training with a teacher.
       x = (x + y) / 2
     return x
 

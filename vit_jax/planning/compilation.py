@@ -40,6 +40,7 @@ class Program:
     flops: FLOPs of the matrix products of one step on all devices, including those
       that `remat` repeats.
     collectives: operations of one step of one device, by kind.
+    teacher: bytes of the parameters of a teacher on one device.
   """
 
   parameters: int
@@ -49,6 +50,7 @@ class Program:
   fits: bool
   flops: float
   collectives: dict[str, hlo.Collective]
+  teacher: int = 0
 
 
 def open_splits(
@@ -108,7 +110,8 @@ def trace_step(
   with layers.compiling_for(mesh.devices.flat[0].platform):
     stage = largest_stage(task)
     step: Any = stage.step
-    return stage, step.trace(stage.like, batch(run, task.data), key)
+    fixed = (task.teacher.like,) if task.teacher else ()
+    return stage, step.trace(stage.like, batch(run, task.data), key, *fixed)
 
 
 def compile_step(run: resolve.Run, task: tasks.Task) -> Program:
@@ -125,6 +128,7 @@ def compile_step(run: resolve.Run, task: tasks.Task) -> Program:
     Program,
     parameters=device_bytes(stage.like.params),
     optimizer=device_bytes(stage.like.opt_state),
+    teacher=device_bytes(task.teacher.like) if task.teacher else 0,
     flops=flops.count(traced.jaxpr.jaxpr),
   )
   try:

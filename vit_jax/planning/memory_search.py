@@ -127,7 +127,9 @@ class Search:
     }
     program = next(iter(self.programs.values()))
     # The state and its gradient, without any image.
-    points.setdefault(0, 2 * program.parameters + program.optimizer)
+    points.setdefault(
+      0, 2 * program.parameters + program.optimizer + program.teacher
+    )
     sizes, needed = np.transpose(sorted(points.items())[-2:])
     return np.polyfit(sizes, needed, 1)
 

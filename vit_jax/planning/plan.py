@@ -25,6 +25,7 @@ from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
 from vit_jax.training import resolve
 from vit_jax.training import tasks
+from vit_jax.weights import record as weights_lib
 
 
 def devices(
@@ -76,11 +77,9 @@ def local_pretrained(config: ml_collections.ConfigDict) -> resolve.Pretrained:
   if config.model is not None:
     return None, {}
   name = config.pretrained
-  paths = [name, f'{config.pretrained_dir}/{name}.npz']
-  paths.append(f'{config.pretrained_dir}/{name}')
-  for path in paths:
-    if not storage.is_address(path) and storage.local_path(path).exists():
-      return None, resolve.settings_of(checkpoint.read(path))
+  weights = _weights_here(name, config.pretrained_dir)
+  if weights is not None:
+    return None, resolve.settings_of(weights)
   entry = registry.entries().get(name)
   if entry and not entry.is_family:
     model = model_configs.get_model_config(entry.model)
@@ -90,6 +89,24 @@ def local_pretrained(config: ml_collections.ConfigDict) -> resolve.Pretrained:
     f' {name}, are not here: a plan downloads nothing. Set config.model, or'
     f' fetch them and give their path as config.pretrained=PATH.'
   )
+
+
+def _weights_here(name: str, directory: str) -> weights_lib.Weights | None:
+  """Returns weights that need no download; None if they would."""
+  for path in (name, f'{directory}/{name}.npz', f'{directory}/{name}'):
+    if not storage.is_address(path) and storage.local_path(path).exists():
+      return checkpoint.read(path)
+  return None
+
+
+def read_teacher(name: str, directory: str) -> weights_lib.Weights:
+  """Returns the weights of a teacher; raises `errors.UserError` if they are not here."""
+  weights = _weights_here(name, directory)
+  if weights is None:
+    raise errors.UserError(
+      f'{name} is not here: a plan downloads nothing. Fetch it and give its path.'
+    )
+  return weights
 
 
 def resolve_here(
@@ -137,7 +154,7 @@ def plan(
   config, mesh = run.config, run.mesh
   # Data without the vocabulary of texts, which could need a download.
   data = batching.of_config(config, run.splits)
-  task = tasks.make(run, data)
+  task = tasks.make(run, data, read_teacher)
 
   def compile_setting(setting: memory_search.Setting) -> compilation.Program:
     changed, changed_task = run, task
@@ -145,7 +162,7 @@ def plan(
       other = ml_collections.ConfigDict(config)
       other.update(vars(setting))
       changed = dataclasses.replace(run, config=other)
-      changed_task = tasks.make(changed, data)
+      changed_task = tasks.make(changed, data, read_teacher)
     say(f'Compiling {setting} ...')
     start = time.perf_counter()
     program = compilation.compile_step(changed, changed_task)

@@ -23,6 +23,8 @@ def memory(program: compilation.Program, limit: int | None) -> str:
     ('parameters', _size(program.parameters)),
     ('optimizer', _size(program.optimizer)),
   ]
+  if program.teacher:
+    rows.append(('teacher', _size(program.teacher)))
   if program.fits:
     rows += [
       ('activations, gradients', _size(program.temporaries)),

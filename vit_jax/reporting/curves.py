@@ -8,12 +8,14 @@ from vit_jax.evaluation import regression
 from vit_jax.evaluation import scores
 from vit_jax.reporting import plot
 from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import distillation
 from vit_jax.training import metrics
 
 Row = metrics.Row
 
 PANELS = {  # Metrics drawn together, by the title of their y axis.
   'loss': ('train_loss', scores.LOSS, scores.LOSS + scores.AVERAGED),
+  'loss with a teacher': (distillation.LABEL_LOSS, distillation.TEACHER_LOSS),
   'test accuracy': (scores.ACCURACY, scores.ACCURACY + scores.AVERAGED),
   'mean average precision': (multilabel.MAP, multilabel.MAP + scores.AVERAGED),
   'mean absolute error': (regression.MAE, regression.MAE + scores.AVERAGED),

@@ -33,6 +33,7 @@ class Workdir:
 
   config = _Inside('config.json')  # All settings, with nothing left open.
   dataset = _Inside('dataset.json')  # Fingerprints of both splits.
+  teacher = _Inside('teacher.json')  # Which model was the teacher.
   labels = _Inside('labels.txt')  # Class names, in the order of the logits.
   environment = _Inside('environment.json')  # Versions, devices, command.
   checkpoints = _Inside('checkpoints')  # A folder for each step.

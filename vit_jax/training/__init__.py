@@ -4,6 +4,8 @@ resolve        decides what a run will do: `Run`, from its config
 tasks          `Task`: data, model, stages, evaluation of a run
 outputs        what outputs mean: losses and metrics of classes and of numbers
 contrastive    steps and evaluation of LiT
+distillation   steps with a teacher
+teachers       the teacher of a run: its weights and what it sees
 stages         stages of a run, each with its own optimizer
 update         one step, a pure function
 optimizers     learning-rate schedules and optimizers

@@ -90,7 +90,8 @@ def run(
     SystemExit: 0, after SIGTERM, once the state is saved.
   """
   reports = Reports(parts.writer, parts.progress, parts.saver)
-  key = jax.random.key(config.seed)
+  key, teacher = jax.random.key(config.seed), parts.task.teacher
+  fixed = (teacher.put(),) if teacher else ()
   test_metrics, best = None, parts.saver.best()
   due = functools.partial(_due, last=config.total_steps)
   with (
@@ -110,7 +111,7 @@ def run(
           stage, state = _enter(parts.task, state, step)
         parts.profile.before(step)
         with jax.profiler.StepTraceAnnotation('train', step_num=step):
-          state, metrics = stage.step(state, batch, key)
+          state, metrics = stage.step(state, batch, key, *fixed)
         # At most one step waits for another, so that batches do not pile up.
         jax.block_until_ready(previous)
         parts.progress.completed(step - 1)

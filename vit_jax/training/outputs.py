@@ -7,10 +7,12 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+from jaxtyping import Array
 import ml_collections
 import numpy as np
 
 from vit_jax.configs import labels as labels_lib
+from vit_jax.configs import losses as losses_config
 from vit_jax.data import batching
 from vit_jax.data import class_counts
 from vit_jax.data import numbers
@@ -19,6 +21,7 @@ from vit_jax.evaluation import evaluator
 from vit_jax.evaluation import multilabel
 from vit_jax.evaluation import regression
 from vit_jax.evaluation import temperature
+from vit_jax.models import distillation
 from vit_jax.models import inference
 from vit_jax.models import losses
 
@@ -55,6 +58,19 @@ class Outputs:
       loss=self.test_loss,
       batch_size=config.batch_eval,
       probe_names=config.evaluators,
+    )
+
+  def with_teacher(
+    self, decide: Callable[[Array], Array]
+  ) -> distillation.Distillation:
+    """Returns the loss in training with a teacher; `decide` predicts by its logits."""
+    config, loss = self.config, self.test_loss
+    of_teacher = distillation.hard(loss, decide)
+    if config.distill.loss == losses_config.SOFT:
+      temperature = config.distill.temperature
+      of_teacher = distillation.soft(config.loss, loss, temperature)
+    return distillation.Distillation(
+      self.train_loss, of_teacher, config.distill.weight
     )
 
   def make_fit(

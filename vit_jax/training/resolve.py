@@ -57,12 +57,17 @@ class Run:
   mesh: jax.sharding.Mesh
 
 
+def read_weights(name: str, directory: str) -> weights_lib.Weights:
+  """Finds and reads weights on each host; may download them."""
+  with sharding.first_process_first():
+    path = released.find(name, directory)
+  return checkpoint.read(path)
+
+
 def read_pretrained(config: ml_collections.ConfigDict) -> Pretrained:
   """Finds and reads the pretrained weights of a config; may download them."""
-  with sharding.first_process_first():
-    path = released.find(config.pretrained, config.pretrained_dir)
-  logging.info('Starting from %s.', path)
-  weights = checkpoint.read(path)
+  weights = read_weights(config.pretrained, config.pretrained_dir)
+  logging.info('Starting from %s.', weights.source)
   if config.trainer in ('train', 'sweep'):  # For classes, not for texts.
     weights = weights.image_tower()
   return weights, settings_of(weights)

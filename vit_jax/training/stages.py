@@ -31,8 +31,8 @@ class Stage:
     before: number of steps of the run before this stage.
     last: its last step, counted from the start of the run.
     like: shapes, dtypes and shardings of its state.
-    step: `update.train_step` with its settings, jitted; takes state, batch and
-      key, and donates the state.
+    step: `update.train_step` with its settings, jitted; takes state, batch, key
+      and the parameters of a teacher, if there is one, and donates the state.
     tx: the optimizer of the parameters that are not frozen.
     schedule: maps a step of the stage to its learning rate.
     freeze: patterns of the frozen parameters.
@@ -73,7 +73,7 @@ class Stage:
 def make(
   run: resolve.Run,
   model: nn.Module,
-  loss_fn: update.LossFn,
+  loss_fn: Callable[..., Any],
   image_shape: tuple[int, int, int],
   *,
   train_step: Step = update.train_step,

@@ -20,9 +20,11 @@ from vit_jax.evaluation import evaluator
 from vit_jax.runtime import sharding
 from vit_jax.training import adapters
 from vit_jax.training import contrastive
+from vit_jax.training import distillation
 from vit_jax.training import outputs
 from vit_jax.training import resolve
 from vit_jax.training import stages as stages_lib
+from vit_jax.training import teachers
 from vit_jax.training import update
 from vit_jax.weights import initial
 from vit_jax.weights import released
@@ -41,6 +43,7 @@ class Task:
     vocabulary: file of the tokeniser, if there are texts.
     fit: maps parameters to the fields of `Weights` that held-out images decide.
     scale: that of the numbers that the model predicts, if they are numbers.
+    teacher: whose parameters are the last argument of each step, if there is one.
   """
 
   data: batching.Data
@@ -51,22 +54,30 @@ class Task:
   vocabulary: str | None = None
   fit: Callable[[Any], dict[str, Any]] = lambda params: {}
   scale: numbers.Scale | None = None
+  teacher: teachers.Teacher | None = None
 
 
-def make(run: resolve.Run, data: batching.Data | None = None) -> Task:
+def make(
+  run: resolve.Run,
+  data: batching.Data | None = None,
+  read_teacher: teachers.Reader = resolve.read_weights,
+) -> Task:
   """Returns the task of a run; it is contrastive if the model has a text tower.
 
   Without `data` it reads the splits of the run, and finds the vocabulary.
+  `read_teacher` is `read` of `teachers.Teacher`.
 
   Raises:
     errors.UserError: if the captions or the vocabulary do not fit the model.
   """
   if spec.has_texts(run.config.model):
     return _contrastive(run, data)
-  return _images(run, data)
+  return _images(run, data, read_teacher)
 
 
-def _images(run: resolve.Run, data: batching.Data | None) -> Task:
+def _images(
+  run: resolve.Run, data: batching.Data | None, read_teacher: teachers.Reader
+) -> Task:
   config = run.config
   data = data or batching.of_config(config, run.splits)
   model = models.from_config(
@@ -74,15 +85,32 @@ def _images(run: resolve.Run, data: batching.Data | None) -> Task:
   )
   what = outputs.of_task(config, data)
   merge = adapters.merger(config)
-  loss_fn = update.make_loss_fn(
-    model, data.preprocess.train, what.train_loss, data.mix, merge
-  )
+  preprocess = data.preprocess.train
+  teacher = teachers.of_config(config, data, run.mesh, read_teacher)
+  loss_fn: Callable[..., Any]
+  step: stages_lib.Step
+  if teacher:
+    step = distillation.train_step
+    loss_fn = distillation.make_loss_fn(
+      model,
+      preprocess,
+      what.with_teacher(teacher.decide),
+      data.mix,
+      merge,
+      teacher.logits,
+    )
+  else:
+    step = update.train_step
+    loss_fn = update.make_loss_fn(
+      model, preprocess, what.train_loss, data.mix, merge
+    )
   locked = ['Transformer/posembed_input/'] * (config.posemb == 'sincos2d')
   stages = stages_lib.make(
     run,
     model,
     loss_fn,
     data.image_shape,
+    train_step=step,
     locked=[*locked, *adapters.locked(config)],
     extend=functools.partial(adapters.extend, config),
   )
@@ -101,6 +129,7 @@ def _images(run: resolve.Run, data: batching.Data | None) -> Task:
     eval_fn=lambda params: eval_fn(merge(params)),
     fit=lambda params: fit(merge(params)),
     scale=what.scale,
+    teacher=teacher,
   )
 
 

@@ -14,14 +14,17 @@ from vit_jax.training import freeze as freeze_lib
 from vit_jax.training import state as state_lib
 
 Batch = dict[str, Array]
+Metrics = dict[str, Array]
 LossFn = Callable[[Any, Batch, Key[Array, '']], Float[Array, '']]
+Preprocess = Callable[[Array, Array], Array]
+Mix = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
 def make_loss_fn(
   model: nn.Module,
-  preprocess: Callable[[Array, Array], Array],
+  preprocess: Preprocess,
   loss: losses.Loss = losses.softmax_cross_entropy,
-  mix: Callable[[Array, Array, Array], tuple[Array, Array]] | None = None,
+  mix: Mix | None = None,
   merge: Callable[[Any], Any] = lambda params: params,
 ) -> LossFn:
   """Returns `loss_fn(params, batch, key)`, the mean loss of a batch.
@@ -38,15 +41,9 @@ def make_loss_fn(
   """
 
   def loss_fn(params, batch, key):
-    augment_key, dropout_key = jax.random.split(key)
-    images, labels = preprocess(augment_key, batch['image']), batch['label']
-    weights = batch.get('weight')
-    if mix:  # A third key leaves the other two as they are without mixing.
-      mix_key = jax.random.fold_in(key, 2)
-      if weights is not None:
-        _, weights = mix(mix_key, images, weights[:, None])
-        weights = weights[:, 0]
-      images, labels = mix(mix_key, images, labels)
+    images, labels, weights, dropout_key = augmented(
+      preprocess, mix, batch, key
+    )
     logits = model.apply(
       {'params': merge(params)},
       images,
@@ -59,11 +56,31 @@ def make_loss_fn(
   return loss_fn
 
 
+def augmented(
+  preprocess: Preprocess, mix: Mix | None, batch: Batch, key: Array
+) -> tuple[Array, Array, Array | None, Array]:
+  """Returns images, labels and weights of the loss, and the key of dropout."""
+  augment_key, dropout_key = jax.random.split(key)
+  images, labels = preprocess(augment_key, batch['image']), batch['label']
+  weights = batch.get('weight')
+  if mix:  # A third key leaves the other two as they are without mixing.
+    mix_key = jax.random.fold_in(key, 2)
+    if weights is not None:
+      _, weights = mix(mix_key, images, weights[:, None])
+      weights = weights[:, 0]
+    images, labels = mix(mix_key, images, labels)
+  return images, labels, weights, dropout_key
+
+
 def accumulate_gradient(
-  loss_fn: LossFn, params: Any, batch: Batch, key: Array, accum_steps: int
-) -> tuple[Array, Any]:
-  """Returns the mean loss and gradient, computed in `accum_steps` parts."""
-  grad_fn = jax.value_and_grad(loss_fn)
+  loss_fn: Callable[..., tuple[Array, Metrics]],
+  params: Any,
+  batch: Batch,
+  key: Array,
+  accum_steps: int,
+) -> tuple[tuple[Array, Metrics], Any]:
+  """Returns the mean of loss and metrics, and the gradient, from `accum_steps` parts."""
+  grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
   if accum_steps == 1:
     return grad_fn(params, batch, key)
 
@@ -73,13 +90,15 @@ def accumulate_gradient(
 
   def body(total, part):
     index, micro_batch = part
-    value = grad_fn(params, micro_batch, jax.random.fold_in(key, index))
-    return jax.tree.map(jnp.add, total, value), None
+    part_key = jax.random.fold_in(key, index)
+    (loss, metrics), grads = grad_fn(params, micro_batch, part_key)
+    return jax.tree.map(jnp.add, total, (loss, grads)), metrics
 
   zeros = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
   parts = (jnp.arange(accum_steps), jax.tree.map(split, batch))
-  total, _ = jax.lax.scan(body, zeros, parts)
-  return jax.tree.map(lambda x: x / accum_steps, total)
+  total, metrics = jax.lax.scan(body, zeros, parts)
+  loss, grads = jax.tree.map(lambda x: x / accum_steps, total)
+  return (loss, jax.tree.map(jnp.mean, metrics)), grads
 
 
 def train_step(
@@ -87,34 +106,36 @@ def train_step(
   batch: Batch,
   key: Array,
   *,
-  loss_fn: LossFn,
+  loss_fn: Callable[..., Any],
   tx: optax.GradientTransformation,
   accum_steps: int = 1,
   freeze: Sequence[str] = (),
   ema_decay: float = 0.0,
   limit: Callable[[Any], Any] = lambda params: params,
-) -> tuple[state_lib.TrainState, dict[str, Array]]:
+  has_metrics: bool = False,
+) -> tuple[state_lib.TrainState, Metrics]:
   """One update; returns the new state and metrics of this step.
 
-  `key` is that of the run, `tx` the result of `optimizers.create_optimizer`, and
-  `freeze` has patterns of `freeze.split`; the optimizer state has no frozen
-  parameters. The gradient is computed in `accum_steps` parts. `limit` maps the
-  parameters that were trained to allowed ones.
+  `loss_fn` is a `LossFn`; with `has_metrics` it returns the loss and metrics. `key`
+  is that of the run, `tx` the result of `optimizers.create_optimizer`, and `freeze`
+  has patterns of `freeze.split`; the optimizer state has no frozen parameters. The
+  gradient is computed in `accum_steps` parts. `limit` maps the parameters that were
+  trained to allowed ones.
   """
   # The key depends on the step alone, so a resumed run repeats exactly.
   step_key = jax.random.fold_in(key, state.step)
   params, frozen = freeze_lib.split(state.params, freeze)
 
-  def loss_and_grads(params: Any) -> tuple[Array, Any]:
+  def with_metrics(params: Any, *args: Any) -> tuple[Array, Metrics]:
+    result = loss_fn(freeze_lib.join(params, frozen), *args)
+    return result if has_metrics else (result, {})
+
+  def loss_and_grads(params: Any) -> tuple[tuple[Array, Metrics], Any]:
     return accumulate_gradient(
-      lambda params, *args: loss_fn(freeze_lib.join(params, frozen), *args),
-      params,
-      batch,
-      step_key,
-      accum_steps,
+      with_metrics, params, batch, step_key, accum_steps
     )
 
-  loss, grads = loss_and_grads(params)
+  (loss, more), grads = loss_and_grads(params)
   updates, opt_state = optax.with_extra_args_support(tx).update(
     grads,
     state.opt_state,
@@ -123,7 +144,7 @@ def train_step(
   )
   params = limit(optax.apply_updates(params, updates))
   params = freeze_lib.join(params, frozen)
-  metrics = {'train_loss': loss, 'grad_norm': optax.tree.norm(grads)}
+  metrics = {'train_loss': loss, 'grad_norm': optax.tree.norm(grads), **more}
   ema = _moving_average(state.ema, params, ema_decay, state.step)
   return state_lib.TrainState(state.step + 1, params, opt_state, ema), metrics
 
