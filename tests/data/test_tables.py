@@ -178,6 +178,10 @@ def test_mistakes_are_named_with_their_row(rows, tmp_path):
     assert str(broken) in message(broken)
   (tmp_path / 'empty.csv').write_text('image,label\n')
   assert 'has no rows' in message(tmp_path / 'empty.csv')
+  (tmp_path / 'same.csv').write_text('image,label,label\na.png,red,blue\n')
+  assert message(tmp_path / 'same.csv').endswith(
+    "has 2 columns 'label': rename all but one."
+  )
   assert 'no such folder here' in message(tmp_path / 'missing.csv')
 
 

@@ -128,5 +128,9 @@ def test_evaluate_writes_labels(model, image_folder, tmp_path):
 def test_other_endings_are_refused_before_anything_is_read():
   result = call_command('predict', '--model=nowhere', '--output=x.xls', 'y')
   assert 'output=x.xls must end in .csv, .jsonl, .parquet' in result.stderr
+  result = call_command(
+    'evaluate', '--model=nowhere', '--dataset=digits', '--predictions=x.xls'
+  )
+  assert '--predictions=x.xls must end in .csv' in result.stderr
   with pytest.raises(errors.UserError, match='must end in'):
     prediction_files.write([], 'x')

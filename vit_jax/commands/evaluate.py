@@ -82,7 +82,7 @@ def _kept(
     predictor.skipped,
     labels=label_texts.of_source(source),
   )
-  prediction_files.write(table, flags.FLAGS.predictions)
+  prediction_files.write(table, flags.FLAGS.predictions, 'predictions')
   yield from kept
 
 
@@ -120,7 +120,7 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise errors.UserError(f'{argv[1]}: name the images with --dataset.')
   if options.predictions:  # Before anything takes long.
-    prediction_files.check(options.predictions)
+    prediction_files.check(options.predictions, 'predictions')
   models = predictor_flags.all_weights_from_flags()
   _check(models)
   data_dir, columns = options.tfds_data_dir, dataset_flags.columns(models[0])

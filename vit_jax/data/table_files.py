@@ -207,6 +207,11 @@ def read(path: arrow_tables.Place, columns: Columns) -> Table:
       f' config.columns.image=NAME.'
     )
   wanted = [name for name in columns.wanted() if name in names]
+  for name in wanted:
+    if names.count(name) > 1:
+      raise errors.UserError(
+        f'{path} has {names.count(name)} columns {name!r}: rename all but one.'
+      )
   if arrow_tables.reads(path):
     task = choose_task(names, path, columns)
     of_task = columns.of_task(task)

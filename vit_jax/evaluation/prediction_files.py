@@ -108,23 +108,23 @@ _DESCRIBE: dict[str, Callable[..., Row]] = {
 }
 
 
-def check(output: str) -> None:
-  """Raises `errors.UserError` unless the name of a file has a known ending."""
+def check(output: str, flag: str = 'output') -> None:
+  """Raises `errors.UserError`, with the flag, unless a file has a known ending."""
   if pathlib.PurePath(output).suffix not in _WRITERS:
     raise errors.UserError(
-      f'output={output} must end in {", ".join(_WRITERS)}.'
+      f'{flag}={output} must end in {", ".join(_WRITERS)}.'
     )
 
 
-def write(rows: Iterable[Row], output: str) -> None:
+def write(rows: Iterable[Row], output: str, flag: str = 'output') -> None:
   """Writes rows as CSV, JSON lines or Parquet, whole or not at all.
 
   JSON lines have the probabilities as one object, the others a column for each.
   """
-  check(output)
+  check(output, flag)
   path = storage.local_path(output)
   with (
-    errors.writing(f'output={output}'),
+    errors.writing(f'{flag}={output}'),
     files.replaced_file(path) as temporary,
   ):
     _WRITERS[path.suffix](list(rows), temporary)
