@@ -151,6 +151,21 @@ def last_line(result):
   return result.stderr.strip().splitlines()[-1]
 
 
+def test_a_process_that_cannot_tell_the_others_ends_too():
+  """As where the thread that has JAX's locks sleeps after an abort."""
+  code = (
+    'import threading\n'
+    'from vit_jax.runtime import hosts\n'
+    'hosts._GRACE_SECONDS = 0.1\n'
+    'hosts._tell_others = threading.Event().wait\n'
+    "hosts._leave('the reason.')"
+  )
+  with running([start_command(sys.executable, '-c', code)]) as results:
+    [result] = results()
+  assert result.returncode == 1
+  assert last_line(result) == '-c: the reason.'
+
+
 @pytest.mark.slow
 def test_a_run_resumes_with_other_processes_and_another_mesh(
   unbroken, tmp_path

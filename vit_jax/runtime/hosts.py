@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import os
 import secrets
+import threading
 import time
 from typing import Any, NoReturn
 
@@ -180,13 +181,22 @@ def _leave(line: str) -> NoReturn:
   logging.debug('Details:', exc_info=True)
   exits.pause_aborts()
   exits.write_last_line(line, kills_workers=True)
+  # A thread that paused may hold what the client waits for: that has an end.
+  telling = threading.Thread(target=_tell_others, daemon=True)
+  telling.start()
+  telling.join(
+    _GRACE_SECONDS * (1 if jax.process_index() else jax.process_count())
+  )
+  os._exit(1)
+
+
+def _tell_others() -> None:
   client: Any = distributed.global_state.client
   with contextlib.suppress(jax.errors.JaxRuntimeError):
     if jax.process_index():
       client.key_value_set(f'{_LEFT}/{jax.process_index()}', '')
     else:
       _wait_for_others(client)
-  os._exit(1)
 
 
 def _wait_for_others(client: Any) -> None:
