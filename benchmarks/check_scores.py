@@ -21,7 +21,7 @@ from scipy import stats
 from sklearn import metrics
 
 _TOLERANCE = 1e-6
-_BINS = 15  # Of the calibration error.
+_BINS = 15  # Bins of the calibration error.
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -126,7 +126,7 @@ def test_weights_multiply_the_loss_of_each_image():
   each = losses.softmax_cross_entropy(logits, marks)
   got = loss({**batch, 'weight': weights})
   assert got == pytest.approx(float((each * weights).mean()), rel=1e-5)
-  # Twice the weight is twice the image; none is no image.
+  # Weight 2 counts an image twice, weight 0 leaves it out.
   twice = jnp.array([1, 2, 2, 3])
   repeated = {'image': images[twice], 'label': marks[twice]}
   assert got == pytest.approx(loss(repeated), rel=1e-5)
@@ -155,7 +155,7 @@ def test_mixed_images_have_mixed_weights():
 
 
 def test_each_batch_has_the_weights_of_its_images(tmp_path):
-  path = write(tmp_path, [1, 2, 6, 1, 2, 6])  # Of the classes 0, 1, 2, ...
+  path = write(tmp_path, [1, 2, 6, 1, 2, 6])  # Classes 0, 1, 2, ...
   for i, name in enumerate([*'012345']):
     pixels = np.full((20, 20, 3), i, np.uint8)
     cv2.imwrite(str(tmp_path / f'{name}.png'), pixels)

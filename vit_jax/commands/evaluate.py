@@ -5,8 +5,8 @@ vit-jax evaluate --model=ViT-B_16-224 --dataset=imagenet2012 \
   --split=validation --real --output=/tmp/b16.json
 
 The data set is a folder with {split}/<class>/<image>, a table, shards, a data set of
-Hugging Face, or a name that `vit-jax prepare` has prepared, such as imagenet_v2. Of a folder with <class>/<image>,
-the images that training leaves out are evaluated; --split=train evaluates all.
+Hugging Face, or a name that `vit-jax prepare` has prepared, such as imagenet_v2. Of a
+folder with <class>/<image>, the images that training leaves out are evaluated; --split=train evaluates all.
 
 The JSON file that --output names also has scores of every class, calibration by bins,
 and all confusions: rows of [class, predicted class, images], numbered as in `labels`.

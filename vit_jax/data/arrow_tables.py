@@ -67,7 +67,8 @@ def read(
   Args:
     place: the table.
     names: columns to read; those of classes are returned as their names.
-    image: the column of the images, which is returned as `arrow_images.Images` if it has bytes.
+    image: the column of the images, which is returned as `arrow_images.Images` if it
+      has bytes.
     labels: the columns of the labels.
   """
   by_split = splits(place, labels)

@@ -30,7 +30,7 @@ def kind(feature: Feature) -> str:
 
 
 def _item(feature: Feature) -> Feature | None:
-  """Returns the feature of the items of a list; None if it is no list."""
+  """Returns the feature of the items of a list; None for other columns."""
   if isinstance(feature, list):
     return feature[0] if feature else None
   return feature.get('feature') if isinstance(feature, dict) else None

@@ -79,7 +79,7 @@ def of_split(
     dataset: the data set, for messages.
 
   Raises:
-    errors.UserError: if there is no such split, or it is empty.
+    errors.UserError: if the split is missing or empty.
   """
   rows: dict[str, list[int]] = {name: [] for name in sorted(set(of_row))}
   for row, name in enumerate(of_row):

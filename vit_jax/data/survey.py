@@ -59,8 +59,9 @@ def of_dataset(
     columns: columns of a table.
 
   Returns:
-    {'splits': {'train': {'split', 'images', 'classes', 'numbers', 'weights', 'unread', 'formats',
-    'modes', 'heights', 'widths', 'broken', 'mean', 'std', 'copies'}, 'test': ...},
+    {'splits': {'train': {'split', 'images', 'classes', 'numbers', 'weights', 'unread',
+    'formats', 'modes', 'heights', 'widths', 'broken', 'mean', 'std', 'copies'},
+    'test': ...},
     'copies': pairs of a training and a test image}. Sizes are (smallest, median,
     largest) in pixels; mean and std are those of pixels in [0, 1], by channel.
   """

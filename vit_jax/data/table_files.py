@@ -139,7 +139,7 @@ def _from_features(columns: Columns, known: features.Features) -> Columns:
   has_none = all(is_open(field) for field in labels.COLUMNS.values())
   classes = of_kind(features.CLASS)
   if task in ('', labels.MULTICLASS) and columns.labels in classes:
-    # Of one class an image, in spite of its name.
+    # The column has one class an image, in spite of its name.
     if is_open('label'):
       found |= {'label': columns.labels, 'task': labels.MULTICLASS}
   elif has_none and len(names := classes + of_kind(features.CLASSES)) == 1:

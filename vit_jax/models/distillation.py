@@ -64,7 +64,7 @@ def soft(loss: str, plain: losses.Loss, temperature: float) -> losses.Loss:
 
   Args:
     loss: 'softmax' or 'sigmoid'.
-    plain: that loss, of logits and probabilities.
+    plain: the loss function, which takes logits and probabilities.
     temperature: divides both logits.
   """
 

@@ -32,10 +32,10 @@ def make_loss_fn(
 
   Args:
     model: the student.
-    preprocess: see there.
-    loss: both losses.
-    mix: see there.
-    merge: see there.
+    preprocess: maps a key and images of a batch to the input of the student.
+    loss: the losses of labels and teacher.
+    mix: mixes images and labels; None for no mixing.
+    merge: maps the parameters that are trained to those of the student.
     teach: maps the teacher's parameters and the student's images to logits.
   """
 

@@ -43,7 +43,8 @@ class Task:
     vocabulary: file of the tokeniser, if there are texts.
     fit: maps parameters to the fields of `Weights` that held-out images decide.
     scale: that of the numbers that the model predicts, if they are numbers.
-    teacher: whose parameters are the last argument of each step, if there is one.
+    teacher: the trained model, or None; its parameters are the last argument of each
+      step.
   """
 
   data: batching.Data
