@@ -34,8 +34,8 @@ from vit_jax.configs import common
 from vit_jax.configs import validate
 from vit_jax.data import captions
 from vit_jax.data import decoding
-from vit_jax.data import text
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import transforms
+from vit_jax.data.texts import text
 from vit_jax.reporting import curves
 from vit_jax.reporting import report
 from vit_jax.runtime import errors

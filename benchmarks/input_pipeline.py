@@ -32,7 +32,7 @@ import numpy as np
 from benchmarks import harness
 from vit_jax.data import pipeline
 from vit_jax.data import sources
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import transforms
 
 # Batches before each turn, so that none from an earlier turn is counted.
 _UNTIMED = 6

@@ -35,7 +35,7 @@ from vit_jax.weights import big_vision
 from vit_jax.weights import families
 from vit_jax.weights import record
 from vit_jax.weights import to_huggingface
-from vit_jax.weights import to_timm
+from vit_jax.weights.timm import to_timm
 
 _FOLDER = flags.DEFINE_string('folder', None, 'Where the files are written.')
 _DEPTH = flags.DEFINE_integer('depth', 27, 'Blocks of each tower.')

@@ -10,7 +10,7 @@ from pyarrow import parquet
 import pytest
 
 from vit_jax.data import sources
-from vit_jax.data import table_files
+from vit_jax.data.rows import table_files
 from vit_jax.runtime import errors
 
 NAMES = (

@@ -19,9 +19,9 @@ from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import predictor as predictor_lib
 from vit_jax.commands import output
-from vit_jax.data import augment
 from vit_jax.data import inputs
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import augment
+from vit_jax.data.augmentation import transforms
 from vit_jax.evaluation import probes
 from vit_jax.evaluation import scores
 from vit_jax.runtime import errors

@@ -74,6 +74,46 @@ def test_rooms_import_downwards():
   assert not wrong
 
 
+def exports(package):
+  """Returns the names in the `__all__` of a package."""
+  for node in ast.parse(MODULES[package].read_text()).body:
+    if isinstance(node, ast.Assign) and ast.unparse(node.targets) == '__all__':
+      return ast.literal_eval(node.value)
+  return ()
+
+
+def borders(name, others):
+  """Yields (package, member) where a module imports from a package it is not in.
+
+  `vit_jax.train` crosses two borders to `vit_jax.data.rows.tables`: that of
+  `vit_jax.data`, to its member `rows`, and that of `vit_jax.data.rows`.
+  """
+  for other in others:
+    parts = other.split('.')
+    for i in range(2, len(parts)):
+      package = '.'.join(parts[:i])
+      if not f'{name}.'.startswith(f'{package}.'):
+        yield package, parts[i]
+
+
+def test_packages_export_what_others_import_and_no_more():
+  rows = ['vit_jax.data.rows.tables']
+  assert [*borders('vit_jax.train', rows)] == [
+    ('vit_jax.data', 'rows'),
+    ('vit_jax.data.rows', 'tables'),
+  ]
+  assert [*borders('vit_jax.data.rows.shards', rows)] == []
+  used = {b for name, p in MODULES.items() for b in borders(name, imports(p))}
+  exported = {
+    (package, name)
+    for package in MODULES
+    if package.count('.')
+    for name in exports(package)
+    if f'{package}.{name}' in MODULES
+  }
+  assert used == exported
+
+
 def test_few_modules_and_packages_lie_directly_in_the_package():
   top = [name for name in MODULES if name.count('.') == 1]
   packages = [name for name in top if MODULES[name].name == '__init__.py']

@@ -15,7 +15,7 @@ import pytest
 import vit_jax
 from vit_jax import checkpoint
 from vit_jax import zero_shot
-from vit_jax.data import text
+from vit_jax.data.texts import text
 from vit_jax.runtime import errors
 from vit_jax.weights import artifact
 from vit_jax.weights import families

@@ -11,11 +11,11 @@ from jaxtyping import Array, Float, Float32
 import numpy as np
 
 from vit_jax import checkpoint
-from vit_jax.data import augment
 from vit_jax.data import inputs
 from vit_jax.data import pipeline
 from vit_jax.data import sources
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import augment
+from vit_jax.data.augmentation import transforms
 from vit_jax.evaluation import attention_maps
 from vit_jax.evaluation import ranking
 from vit_jax.models import capture

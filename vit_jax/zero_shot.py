@@ -14,12 +14,12 @@ from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
-from vit_jax.data import augment
 from vit_jax.data import inputs
 from vit_jax.data import pipeline
 from vit_jax.data import preprocessing
-from vit_jax.data import text
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import augment
+from vit_jax.data.augmentation import transforms
+from vit_jax.data.texts import text
 from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib

@@ -19,8 +19,8 @@ import sentencepiece
 from vit_jax import zero_shot as zero_shot_lib
 from vit_jax.commands import zero_shot
 from vit_jax.configs import models as model_configs
-from vit_jax.data import text
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import transforms
+from vit_jax.data.texts import text
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 

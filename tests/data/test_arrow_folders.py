@@ -13,8 +13,8 @@ from saved_data import repository
 from saved_data import SPLITS
 
 from vit_jax.configs import labels
-from vit_jax.data import arrow_folders
 from vit_jax.data import sources
+from vit_jax.data.rows import arrow_folders
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ from pictures import picture
 import PIL.Image
 import pytest
 
-from vit_jax.data import augment
-from vit_jax.data import color_jitter
-from vit_jax.data import randaugment
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import augment
+from vit_jax.data.augmentation import color_jitter
+from vit_jax.data.augmentation import randaugment
+from vit_jax.data.augmentation import transforms
 
 
 def test_training_images_are_distorted_after_the_crop():

@@ -14,8 +14,8 @@ from vit_jax.configs import arguments
 from vit_jax.data import batching
 from vit_jax.data import captions as captions_lib
 from vit_jax.data import pipeline
-from vit_jax.data import text
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import transforms
+from vit_jax.data.texts import text
 from vit_jax.runtime import errors
 
 

@@ -7,7 +7,7 @@ from golden_files import golden_json
 import numpy as np
 import pytest
 
-from vit_jax.data import text
+from vit_jax.data.texts import text
 from vit_jax.runtime import errors
 
 FOLDER = GOLDEN / 'clip_tokens'

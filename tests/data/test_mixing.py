@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vit_jax.data import mixing
+from vit_jax.data.augmentation import mixing
 from vit_jax.models import losses
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from vit_jax.data import pipeline
 from vit_jax.data import sources
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import transforms
 from vit_jax.runtime import errors
 
 

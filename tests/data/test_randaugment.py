@@ -4,7 +4,7 @@ import numpy as np
 from pictures import picture
 import pytest
 
-from vit_jax.data import randaugment
+from vit_jax.data.augmentation import randaugment
 
 PILLOW = {  # Our function, Pillow's, and the largest difference, of rounding.
   'autocontrast': (

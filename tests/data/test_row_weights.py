@@ -18,13 +18,13 @@ from runs import tiny
 from vit_jax import train
 from vit_jax.configs import labels
 from vit_jax.data import datasets
-from vit_jax.data import mixing
 from vit_jax.data import pipeline
-from vit_jax.data import row_weights
 from vit_jax.data import sources
 from vit_jax.data import subsets
-from vit_jax.data import table_files
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import mixing
+from vit_jax.data.augmentation import transforms
+from vit_jax.data.rows import row_weights
+from vit_jax.data.rows import table_files
 from vit_jax.models import losses
 from vit_jax.runtime import errors
 from vit_jax.training import same_data

@@ -13,9 +13,9 @@ from runs import tiny
 
 from vit_jax.configs import labels
 from vit_jax.data import datasets
-from vit_jax.data import shard_index
 from vit_jax.data import sources
-from vit_jax.data import table_files
+from vit_jax.data.rows import shard_index
+from vit_jax.data.rows import table_files
 from vit_jax.runtime import errors
 
 NAMES = ('blue', 'green', 'red')

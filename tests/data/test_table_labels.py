@@ -8,8 +8,8 @@ import pytest
 from vit_jax.configs import labels
 from vit_jax.data import numbers
 from vit_jax.data import sources
-from vit_jax.data import table_files
-from vit_jax.data import table_labels
+from vit_jax.data.rows import table_files
+from vit_jax.data.rows import table_labels
 from vit_jax.runtime import errors
 
 

@@ -16,7 +16,7 @@ from vit_jax import checkpoint
 from vit_jax import train
 from vit_jax.configs import common
 from vit_jax.data import sources
-from vit_jax.data import table_files
+from vit_jax.data.rows import table_files
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
 

@@ -7,7 +7,7 @@ import pytest
 import sentencepiece
 
 from vit_jax import models
-from vit_jax.data import text
+from vit_jax.data.texts import text
 from vit_jax.runtime import errors
 
 

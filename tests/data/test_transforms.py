@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from vit_jax.data import augment
-from vit_jax.data import crops
 from vit_jax.data import decoding
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import augment
+from vit_jax.data.augmentation import crops
+from vit_jax.data.augmentation import transforms
 
 TF = golden_arrays('tf_pixels.npz')
 FILES = [name[5:] for name in TF if name.startswith('file/')]

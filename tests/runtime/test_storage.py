@@ -19,7 +19,7 @@ from vit_jax.configs import common
 from vit_jax.configs import models
 from vit_jax.configs import validate
 from vit_jax.data import sources
-from vit_jax.data import text
+from vit_jax.data.texts import text
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage

@@ -22,8 +22,8 @@ from runs import tiny
 
 from vit_jax import predictor as predictor_lib
 from vit_jax import train
-from vit_jax.data import augment
 from vit_jax.data import preprocessing
+from vit_jax.data.augmentation import augment
 from vit_jax.models import distillation as distillation_lib
 from vit_jax.models import losses
 from vit_jax.planning import compilation

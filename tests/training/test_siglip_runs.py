@@ -16,11 +16,11 @@ from vit_jax import models
 from vit_jax import train
 from vit_jax import zero_shot
 from vit_jax.configs import unused
-from vit_jax.data import augment
 from vit_jax.data import decoding
 from vit_jax.data import inputs
-from vit_jax.data import text
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import augment
+from vit_jax.data.augmentation import transforms
+from vit_jax.data.texts import text
 
 
 @pytest.fixture(scope='module')

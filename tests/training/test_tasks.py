@@ -17,8 +17,8 @@ import vit_jax
 from vit_jax import checkpoint
 from vit_jax import train
 from vit_jax.configs import labels
-from vit_jax.data import mixing
 from vit_jax.data import sources
+from vit_jax.data.augmentation import mixing
 from vit_jax.evaluation import multilabel
 from vit_jax.models import losses
 from vit_jax.reporting import report

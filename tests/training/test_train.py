@@ -15,7 +15,7 @@ from run_files import tiny
 
 from vit_jax import checkpoint
 from vit_jax import models
-from vit_jax.data import mixing
+from vit_jax.data.augmentation import mixing
 from vit_jax.models import losses
 from vit_jax.training import optimizers
 from vit_jax.training import resolve

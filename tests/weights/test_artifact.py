@@ -16,15 +16,15 @@ import pytest
 
 from vit_jax import checkpoint
 from vit_jax import predictor
-from vit_jax.data import augment
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import augment
+from vit_jax.data.augmentation import transforms
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.weights import artifact
 from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import to_huggingface
-from vit_jax.weights import to_timm
+from vit_jax.weights.timm import to_timm
 
 ODD_NAMES = ['a\nb', 'c\rd', 'e\x85f', 'g\u2028h', '"i"', 'j\udce9k', '', 'ä l']
 

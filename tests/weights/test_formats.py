@@ -16,10 +16,10 @@ from vit_jax.configs import models as model_configs
 from vit_jax.runtime import errors
 from vit_jax.weights import formats
 from vit_jax.weights import huggingface
-from vit_jax.weights import timm
-from vit_jax.weights import timm_names
 from vit_jax.weights import to_huggingface
-from vit_jax.weights import to_timm
+from vit_jax.weights.timm import from_timm as timm
+from vit_jax.weights.timm import module_names
+from vit_jax.weights.timm import to_timm
 
 
 def arrays_of(name):
@@ -175,7 +175,7 @@ def test_exports_refuse_models_without_position_embeddings(export):
 
 @pytest.mark.parametrize('stages, stem', [(False, ''), (True, 'stem.')])
 def test_vit_names_follow_stem_of_timm(stages, stem):
-  names = timm_names.vit_names(stages=stages)
+  names = module_names.vit_names(stages=stages)
   backbone = 'patch_embed.backbone.'
   assert names['conv_root/kernel'] == f'{backbone}{stem}conv.weight'
   name = names['block2/unit1/conv_proj/kernel']

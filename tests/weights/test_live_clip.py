@@ -14,8 +14,8 @@ import pytest
 
 from vit_jax import checkpoint
 from vit_jax import models
-from vit_jax.data import text
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import transforms
+from vit_jax.data.texts import text
 from vit_jax.weights import formats
 
 torch = pytest.importorskip('torch')

@@ -15,7 +15,7 @@ from vit_jax.weights import formats
 from vit_jax.weights import infer
 from vit_jax.weights import other_models
 from vit_jax.weights import resized_positions
-from vit_jax.weights import timm_architectures
+from vit_jax.weights.timm import architectures
 
 torch = pytest.importorskip('torch')
 timm = pytest.importorskip('timm')
@@ -220,15 +220,13 @@ def test_implied_arguments_are_those_of_timm():
       continue  # Their arrays are refused.
     with torch.device('meta'):
       model = timm.create_model(name, num_classes=0, depth=1)
-    known = timm_architectures.arguments({'architecture': name})
+    known = architectures.arguments({'architecture': name})
     heads, width = model.blocks[0].attn.num_heads, model.embed_dim
     usual = known.get('num_heads') or infer.known_num_heads(
       width, has_config=False
     )
     assert usual == heads, name
-    epsilon = known.get(
-      timm_architectures.NORM_EPSILON, timm_architectures.EPSILON
-    )
+    epsilon = known.get(architectures.NORM_EPSILON, architectures.EPSILON)
     assert epsilon == model.blocks[0].norm1.eps, name
     act = {'GELU': 'gelu', 'GELUTanh': 'gelu_tanh', 'QuickGELU': 'quick_gelu'}
     kind = type(model.blocks[0].mlp.act).__name__
@@ -239,7 +237,7 @@ def test_implied_arguments_are_those_of_timm():
 
 def test_rotations_are_refused_but_those_of_dinov3():
   for name in _models('eva'):
-    known = timm_architectures.arguments({'architecture': name})
+    known = architectures.arguments({'architecture': name})
     is_read = other_models.reason(name) is None
     assert is_read == (known.get('rope_type') == 'dinov3'), name
 

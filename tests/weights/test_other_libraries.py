@@ -21,9 +21,9 @@ from vit_jax import checkpoint
 from vit_jax.weights import array_files
 from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
-from vit_jax.weights import timm_names
 from vit_jax.weights import to_huggingface
-from vit_jax.weights import to_timm
+from vit_jax.weights.timm import module_names
+from vit_jax.weights.timm import to_timm
 
 PYTORCH = ('hf_vit', 'hf_vit_model', 'timm_vit', 'timm_vit_gap')
 
@@ -187,7 +187,7 @@ def test_half_precision_is_read_as_float32(tmp_path, dtype):
 
 def test_qkv_is_split_into_views():
   arrays = {'blocks.0.attn.qkv.weight': np.zeros((96, 32), np.float32)}
-  split = timm_names.split(arrays)
+  split = module_names.split(arrays)
   assert all(
     np.shares_memory(x, arrays['blocks.0.attn.qkv.weight'])
     for x in split.values()

@@ -18,7 +18,7 @@ from vit_jax import checkpoint
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.weights import formats
-from vit_jax.weights import to_timm
+from vit_jax.weights.timm import to_timm
 
 
 def sharded(folder):

@@ -16,10 +16,10 @@ import pytest
 from vit_jax import checkpoint
 from vit_jax.runtime import errors
 from vit_jax.weights import formats
-from vit_jax.weights import timm
-from vit_jax.weights import timm_architectures
-from vit_jax.weights import to_timm
 from vit_jax.weights import token_positions
+from vit_jax.weights.timm import architectures
+from vit_jax.weights.timm import from_timm
+from vit_jax.weights.timm import to_timm
 
 NAMES = (
   *('timm_clip', 'timm_map', 'timm_dinov2', 'timm_dinov3'),
@@ -58,13 +58,13 @@ def test_heads_of_released_architectures():
     ('vit_huge_plus_patch16_dinov3.lvd1689m', 20),
     ('vit_7b_patch16_dinov3', 32),
   ):
-    known = timm_architectures.arguments({'architecture': name})
+    known = architectures.arguments({'architecture': name})
     assert known['num_heads'] == heads
 
 
 def test_dinov3_is_known_without_a_config(tmp_path):
   folder = copied('timm_dinov3', tmp_path / 'x')
-  config = {timm.OPTIONS: {'num_heads': 2}}
+  config = {from_timm.OPTIONS: {'num_heads': 2}}
   (folder / 'config.json').write_text(json.dumps(config))
   with pytest.raises(errors.UserError, match='only the Evas of DINOv3'):
     checkpoint.read(folder)

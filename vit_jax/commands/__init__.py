@@ -8,3 +8,6 @@ Shared by the commands:
   dataset_flags    flags that name labelled images
   output           predictions as a table, JSON or CSV
 """
+
+# What other rooms import.
+__all__ = ('dispatch',)

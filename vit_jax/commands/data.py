@@ -19,10 +19,10 @@ import cv2
 from vit_jax.commands import dataset_flags
 from vit_jax.configs import common
 from vit_jax.data import image_files
-from vit_jax.data import row_weights
 from vit_jax.data import sources
 from vit_jax.data import survey
-from vit_jax.data import table_files
+from vit_jax.data.rows import row_weights
+from vit_jax.data.rows import table_files
 from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage

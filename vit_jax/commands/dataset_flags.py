@@ -3,7 +3,7 @@
 from absl import flags
 
 from vit_jax.configs import labels as labels_lib
-from vit_jax.data import table_files
+from vit_jax.data.rows import table_files
 from vit_jax.weights import record as weights_lib
 
 

@@ -20,3 +20,20 @@ augreg                official run file: AugReg
 mixer_base16_cifar10  official run file: Mixer-B/16
 inference_time        official run file: images per second
 """
+
+# What other rooms import.
+__all__ = (
+  'arguments',
+  'common',
+  'images',
+  'labels',
+  'losses',
+  'models',
+  'registry',
+  'resolved',
+  'rules',
+  'run_files',
+  'spec',
+  'unused',
+  'validate',
+)

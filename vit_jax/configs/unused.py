@@ -9,8 +9,8 @@ from vit_jax.configs import common
 from vit_jax.configs import losses
 from vit_jax.configs import resolved
 from vit_jax.configs import spec
-from vit_jax.data import shards
-from vit_jax.data import table_files
+from vit_jax.data.rows import shards
+from vit_jax.data.rows import table_files
 from vit_jax.runtime import errors
 
 _Rule = Callable[[ml_collections.ConfigDict], Any]

@@ -11,16 +11,16 @@ import ml_collections
 
 from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import resolved
-from vit_jax.data import augment
 from vit_jax.data import class_counts
 from vit_jax.data import datasets
-from vit_jax.data import mixing
 from vit_jax.data import pipeline
 from vit_jax.data import preprocessing as preprocessing_lib
-from vit_jax.data import row_weights
 from vit_jax.data import sources
 from vit_jax.data import subsets
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import augment
+from vit_jax.data.augmentation import mixing
+from vit_jax.data.augmentation import transforms
+from vit_jax.data.rows import row_weights
 from vit_jax.runtime import errors
 from vit_jax.runtime import preemption
 from vit_jax.runtime import sharding

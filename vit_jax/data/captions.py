@@ -15,8 +15,8 @@ from vit_jax.data import folder
 from vit_jax.data import image_files
 from vit_jax.data import pipeline
 from vit_jax.data import splits as splits_lib
-from vit_jax.data import token_ids
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import transforms
+from vit_jax.data.texts import token_ids
 from vit_jax.runtime import errors
 
 Captions = dict[str, list[str]]  # By the path of the image.

@@ -9,10 +9,10 @@ from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import spec
 from vit_jax.data import captions
 from vit_jax.data import pipeline
-from vit_jax.data import row_weights
 from vit_jax.data import sources
 from vit_jax.data import subsets
-from vit_jax.data import table_files
+from vit_jax.data.rows import row_weights
+from vit_jax.data.rows import table_files
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage

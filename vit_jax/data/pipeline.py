@@ -24,7 +24,7 @@ import numpy as np
 
 from vit_jax.data import decoding
 from vit_jax.data import sources
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import transforms
 from vit_jax.runtime import errors
 from vit_jax.runtime import preemption
 

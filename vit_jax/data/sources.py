@@ -15,16 +15,16 @@ import numpy as np
 
 from vit_jax.configs import common
 from vit_jax.configs import labels as labels_lib
-from vit_jax.data import arrow_folders
 from vit_jax.data import cifar
 from vit_jax.data import folder
 from vit_jax.data import prepared
-from vit_jax.data import shard_index
-from vit_jax.data import shards
 from vit_jax.data import splits as splits_lib
-from vit_jax.data import table_files
-from vit_jax.data import tables
 from vit_jax.data import unsplit
+from vit_jax.data.rows import arrow_folders
+from vit_jax.data.rows import shard_index
+from vit_jax.data.rows import shards
+from vit_jax.data.rows import table_files
+from vit_jax.data.rows import tables
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
 

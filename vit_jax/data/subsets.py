@@ -6,8 +6,8 @@ from typing import Any
 from jaxtyping import Int
 import numpy as np
 
-from vit_jax.data import row_weights
 from vit_jax.data import sources
+from vit_jax.data.rows import row_weights
 from vit_jax.runtime import errors
 
 Indices = Int[np.ndarray, ' N']

@@ -16,9 +16,9 @@ from vit_jax.data import class_counts
 from vit_jax.data import copies
 from vit_jax.data import decoding
 from vit_jax.data import numbers
-from vit_jax.data import row_weights
 from vit_jax.data import sources
-from vit_jax.data import table_files
+from vit_jax.data.rows import row_weights
+from vit_jax.data.rows import table_files
 
 _EXAMPLES = 5  # Copies that are named.
 

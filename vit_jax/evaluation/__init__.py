@@ -15,3 +15,21 @@ attention_maps    attention rollout and distances, as arrays
 prediction_files  predictions of many images, a row an image
 feature_files     features of many images in an .npz or .parquet file
 """
+
+# What other rooms import.
+__all__ = (
+  'all_outputs',
+  'attention_maps',
+  'ensemble',
+  'evaluator',
+  'feature_files',
+  'labelled',
+  'multilabel',
+  'prediction_files',
+  'probes',
+  'ranking',
+  'regression',
+  'retrieval',
+  'scores',
+  'temperature',
+)

@@ -43,6 +43,7 @@ from vit_jax.models.vit import Encoder
 from vit_jax.models.vit import Encoder1DBlock
 from vit_jax.models.vit import VisionTransformer
 
+# What other rooms import.
 __all__ = (
   'AddPositionEmbs',
   'Encoder',
@@ -51,13 +52,28 @@ __all__ = (
   'MlpBlock',
   'MlpMixer',
   'VisionTransformer',
+  'attention_choice',
+  'blocks',
+  'capture',
+  'distillation',
   'example_inputs',
+  'flops',
   'from_config',
   'get_model',
+  'inference',
   'init_params',
+  'layers',
+  'lit',
+  'lora',
+  'losses',
+  'mixer',
   'parameter_table',
+  'parts',
+  'positions',
+  'resnet',
   'similarities',
   'unrolled',
+  'vit',
 )
 
 

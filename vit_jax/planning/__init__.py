@@ -7,3 +7,6 @@ hlo            reads the collective operations of a program
 tables         the tables of a plan
 readiness      checks of a machine, weights and data before a run
 """
+
+# What other rooms import.
+__all__ = ('plan', 'readiness')

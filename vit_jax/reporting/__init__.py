@@ -12,3 +12,15 @@ attention_pictures  figures of attention and of the first layer
 contact_sheet       images of a batch
 demo_page           the page that classifies a dropped image
 """
+
+# What other rooms import.
+__all__ = (
+  'attention_pictures',
+  'contact_sheet',
+  'curves',
+  'demo_page',
+  'model_card',
+  'plot',
+  'report',
+  'unsure_page',
+)

@@ -15,7 +15,7 @@ from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import predictor as predictor_lib
 from vit_jax.data import sources
-from vit_jax.data import table_files
+from vit_jax.data.rows import table_files
 from vit_jax.evaluation import multilabel
 from vit_jax.evaluation import regression
 from vit_jax.evaluation import scores

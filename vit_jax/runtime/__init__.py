@@ -14,3 +14,20 @@ environment        versions and hardware, for reports and `doctor`
 compilation_cache  compiled programs, kept between processes
 huge_pages         huge memory pages for XLA on CPUs
 """
+
+# What other rooms import.
+__all__ = (
+  'compilation_cache',
+  'download',
+  'environment',
+  'errors',
+  'exits',
+  'files',
+  'hosts',
+  'huge_pages',
+  'official',
+  'preemption',
+  'sharding',
+  'storage',
+  'workdir',
+)

@@ -4,7 +4,7 @@ _REPLACED = {
   'vit_jax': {
     'gsam': 'vit_jax.training.optimizers.create_optimizer(sam_rho=...)',
     'input_pipeline': 'vit_jax.data.sources and vit_jax.data.pipeline',
-    'preprocess': 'vit_jax.data.text and vit_jax.data.transforms.EvalImage',
+    'preprocess': 'vit_jax.data.texts.text and vit_jax.data.augmentation.transforms.EvalImage',
     'test_utils': 'vit_jax.models.init_params and vit_jax.checkpoint.save',
     'utils': 'vit_jax.training.optimizers.create_learning_rate_schedule and'
     ' vit_jax.training.update.accumulate_gradient',
@@ -17,9 +17,9 @@ _REPLACED = {
   },
   'vit_jax.train': {'make_update_fn': 'vit_jax.training.update.train_step'},
   'LitModel': {
-    'get_image_preprocessing': 'vit_jax.data.transforms.EvalImage',
+    'get_image_preprocessing': 'vit_jax.data.augmentation.transforms.EvalImage',
     'get_pp': 'vit_jax.zero_shot.load',
-    'get_tokenizer': 'vit_jax.data.text.get_tokenizer',
+    'get_tokenizer': 'vit_jax.data.texts.text.get_tokenizer',
     'load_variables': 'vit_jax.checkpoint.load',
     'vocab_path': 'vit_jax.weights.released.find_vocabulary',
   },

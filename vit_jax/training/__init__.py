@@ -22,3 +22,21 @@ loggers        TensorBoard, Weights & Biases, MLflow
 profiler       traces of steps
 out_of_memory  settings to try when memory runs out
 """
+
+# What other rooms import.
+__all__ = (
+  'adapters',
+  'distillation',
+  'evaluate',
+  'loop',
+  'metrics',
+  'out_of_memory',
+  'profiler',
+  'resolve',
+  'same_data',
+  'stages',
+  'start',
+  'state',
+  'tasks',
+  'teachers',
+)

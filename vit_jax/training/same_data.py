@@ -12,8 +12,8 @@ from vit_jax.data import copies
 from vit_jax.data import datasets
 from vit_jax.data import image_files
 from vit_jax.data import numbers
-from vit_jax.data import row_weights
 from vit_jax.data import sources
+from vit_jax.data.rows import row_weights
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import workdir as workdir_lib

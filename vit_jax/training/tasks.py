@@ -14,8 +14,8 @@ from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.data import captions
 from vit_jax.data import numbers
-from vit_jax.data import text
-from vit_jax.data import transforms
+from vit_jax.data.augmentation import transforms
+from vit_jax.data.texts import text
 from vit_jax.evaluation import evaluator
 from vit_jax.runtime import sharding
 from vit_jax.training import adapters

@@ -11,11 +11,7 @@ to_huggingface  writes them
 open_clip       reads the CLIPs of open_clip
 open_clip_names  their names, as a table
 families        models of transformers: JSON and array names, one file a family
-timm            reads timm weights
-to_timm         writes them
-timm_names      timm module names, as tables
-timm_architectures  what names of timm's architectures imply
-timm_vits       which model of timm a ViT is
+timm            reads and writes weights of timm
 token_positions  which tokens have position embeddings
 torch_layout    axes and names of PyTorch modules
 training_run    reads the checkpoints of a run
@@ -31,3 +27,18 @@ units           heads that predict numbers in their units
 initial         the first parameters of a run
 programs        ONNX and StableHLO
 """
+
+# What other rooms import.
+__all__ = (
+  'adaptation',
+  'array_files',
+  'artifact',
+  'formats',
+  'hub',
+  'initial',
+  'programs',
+  'record',
+  'released',
+  'units',
+  'vocabularies',
+)

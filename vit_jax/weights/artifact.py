@@ -19,8 +19,8 @@ from vit_jax.weights import array_files
 from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import to_huggingface
-from vit_jax.weights import to_timm
 from vit_jax.weights import vocabularies
+from vit_jax.weights.timm import to_timm
 
 WEIGHTS, CONFIG, LABELS = 'model.npz', 'config.json', 'labels.txt'
 LORA = 'lora.npz'

@@ -17,11 +17,11 @@ from vit_jax.weights import huggingface
 from vit_jax.weights import npz
 from vit_jax.weights import open_clip
 from vit_jax.weights import record as weights_lib
-from vit_jax.weights import timm
 from vit_jax.weights import to_huggingface
-from vit_jax.weights import to_timm
 from vit_jax.weights import training_run
 from vit_jax.weights import vocabularies
+from vit_jax.weights.timm import from_timm
+from vit_jax.weights.timm import to_timm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,9 @@ FORMATS = {
   'huggingface': Format(
     huggingface.find, huggingface.read, _folder_writer(to_huggingface.export)
   ),
-  'timm': Format(timm.find, timm.read, _folder_writer(to_timm.export)),
+  'timm': Format(
+    from_timm.find, from_timm.read, _folder_writer(to_timm.export)
+  ),
   'npz': Format(npz.find, npz.read, npz.write),
 }
 

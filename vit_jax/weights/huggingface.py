@@ -15,6 +15,7 @@ from vit_jax.weights import families
 from vit_jax.weights import other_models
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import vocabularies
+from vit_jax.weights.families import state_dicts
 
 BICUBIC = 3
 RESAMPLE = {2: 'bilinear', BICUBIC: 'bicubic'}  # Numbers of Pillow's filters.
@@ -74,7 +75,7 @@ def from_state_dict(
   The pooler of a `ViTModel` is the `pre_logits` layer of the official models.
   """
   family = _family(config.get('model_type', 'vit'), arrays)
-  weights, names = families.state_dicts.read(family, arrays, config, model_name)
+  weights, names = state_dicts.read(family, arrays, config, model_name)
   defaults = dict(family.preprocessor)
   if weights.preprocessing.channels != 3:  # Theirs are those of colours.
     defaults = {k: v for k, v in defaults.items() if k not in _COLOURS}

@@ -13,6 +13,7 @@ from vit_jax.weights import families
 from vit_jax.weights import open_clip_names
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import vocabularies
+from vit_jax.weights.families import state_dicts
 
 MODEL, CONFIG = 'open_clip_model.safetensors', 'open_clip_config.json'
 
@@ -72,7 +73,7 @@ def from_state_dict(
   size = families.pair(image.get('image_size', 224))
   full = {**model, 'vision_config': {'image_size': size}}
   full['init_logit_bias'] = 0.0 if 'logit_bias' in arrays else None
-  weights, names = families.state_dicts.read(family, arrays, full, model_name)
+  weights, names = state_dicts.read(family, arrays, full, model_name)
   how = config.get('preprocess_cfg', {})
   weights = extras.described(
     weights,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
-from vit_jax.data import augment
+from vit_jax.data.augmentation import augment
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage

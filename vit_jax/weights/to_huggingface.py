@@ -15,6 +15,7 @@ from vit_jax.weights import families
 from vit_jax.weights import huggingface
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import token_positions
+from vit_jax.weights.families import state_dicts
 
 _OTHERS = {
   'mixer': 'MLP-Mixer',
@@ -36,7 +37,7 @@ def export(
   head, preprocessor = bool(weights.class_names), _preprocessor(weights)
   key = _family_of(weights, head)
   family = families.FAMILIES[key]
-  arrays = families.state_dicts.arrays_of(family, weights)
+  arrays = state_dicts.arrays_of(family, weights)
   config = _family_config(family, key, weights)
   if family.processor:
     preprocessor |= {

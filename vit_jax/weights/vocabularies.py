@@ -5,7 +5,7 @@ import pathlib
 
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
-from vit_jax.data import text
+from vit_jax.data.texts import text
 from vit_jax.runtime import storage
 from vit_jax.weights import record as weights_lib
 

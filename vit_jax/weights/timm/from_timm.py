@@ -16,10 +16,10 @@ from vit_jax.weights import extras
 from vit_jax.weights import infer
 from vit_jax.weights import other_models
 from vit_jax.weights import record as weights_lib
-from vit_jax.weights import timm_architectures
-from vit_jax.weights import timm_names
-from vit_jax.weights import timm_vits
 from vit_jax.weights import torch_layout
+from vit_jax.weights.timm import architectures
+from vit_jax.weights.timm import module_names
+from vit_jax.weights.timm import vits
 
 OPTIONS = 'vit_jax_options'  # Our key there, for settings it cannot give.
 PROJECTED = 'vit_jax_projection'  # Ours, if its head is a projection.
@@ -53,7 +53,7 @@ def find(path: pathlib.Path) -> pathlib.Path | None:
   """Returns a `.safetensors`, or its folder, of a model of timm."""
   if not array_files.is_safetensors(path):
     return None
-  is_ours = timm_names.is_names(array_files.safetensors_names(path))
+  is_ours = module_names.is_names(array_files.safetensors_names(path))
   has_config = 'architecture' in files.read_json(path / 'config.json')
   return path if is_ours or has_config else None
 
@@ -78,27 +78,27 @@ def from_state_dict(
   Without a config, heads are those usual for the width, and the arrays tell the
   pooling.
   """
-  architecture = timm_architectures.name_of(config)
+  architecture = architectures.name_of(config)
   if reason := other_models.reason(architecture):
     raise weights_lib.WeightsError(f'is {reason}.')
-  if not timm_names.is_names(arrays):
+  if not module_names.is_names(arrays):
     raise weights_lib.WeightsError(
       f'is neither a ViT nor a Mixer of timm: its {len(arrays)} arrays have'
       f' names such as {", ".join(sorted(arrays)[:3])}.'
     )
-  arguments = timm_architectures.arguments(config)
+  arguments = architectures.arguments(config)
   if 'stem.proj.weight' in arrays:
-    names, heads = timm_names.MIXER, 1
+    names, heads = module_names.MIXER, 1
     flat = torch_layout.renamed(arrays, names)
   else:
-    is_eva = timm_names.is_eva(arrays) or 'rope_type' in arguments
+    is_eva = module_names.is_eva(arrays) or 'rope_type' in arguments
     if is_eva and not config and _may_be_dinov3(arrays):
-      arguments = timm_architectures.arguments(
-        {'architecture': timm_architectures.DINOV3, 'global_pool': 'token'}
+      arguments = architectures.arguments(
+        {'architecture': architectures.DINOV3, 'global_pool': 'token'}
       )
-    timm_architectures.check(arguments, eva=is_eva)
-    arrays = timm_names.split(arrays)
-    names = timm_names.names_in(arrays)
+    architectures.check(arguments, eva=is_eva)
+    arrays = module_names.split(arrays)
+    names = module_names.names_in(arrays)
     flat = torch_layout.renamed(arrays, names, _NEEDED)
     known = config.get(OPTIONS, {}) | arguments
     heads = known.get('num_heads') or infer.known_num_heads(
@@ -111,7 +111,7 @@ def from_state_dict(
   weights = _describe(weights, config, arguments)
   weights_lib.check(weights, names)
   if config.get(PROJECTED):
-    weights = timm_vits.head_as_projection(weights)
+    weights = vits.head_as_projection(weights)
   return weights
 
 
@@ -142,7 +142,7 @@ def _describe(
     model['rotary_base'] = float(arguments.get('rope_temperature', 10_000))
   _describe_encoder(spec.encoder(model) or {}, arguments)
   (spec.encoder(model) or {}).update(config.get(OPTIONS, {}))
-  resize = timm_architectures.posemb_resize(config, spec.of(model))
+  resize = architectures.posemb_resize(config, spec.of(model))
   if resize != 'zoom' and OPTIONS not in config:  # Ours keep what they had.
     model['posemb_resize'] = resize
   if spec.of(model).stem_units is not None:
@@ -187,7 +187,7 @@ def _describe_encoder(
     block['layer_scale'] = float(arguments['init_values'])
   encoder |= settings | ({'block': block} if block else {})
   encoder['layer_norm_epsilon'] = arguments.get(
-    timm_architectures.NORM_EPSILON, timm_architectures.EPSILON
+    architectures.NORM_EPSILON, architectures.EPSILON
   )
 
 

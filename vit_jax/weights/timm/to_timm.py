@@ -10,13 +10,13 @@ from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import extras
 from vit_jax.weights import record as weights_lib
-from vit_jax.weights import timm
-from vit_jax.weights import timm_architectures
-from vit_jax.weights import timm_names
-from vit_jax.weights import timm_vits
 from vit_jax.weights import to_huggingface
 from vit_jax.weights import token_positions
 from vit_jax.weights import torch_layout
+from vit_jax.weights.timm import architectures
+from vit_jax.weights.timm import from_timm
+from vit_jax.weights.timm import module_names
+from vit_jax.weights.timm import vits
 
 # The only hybrids and Mixers of timm: hybrids by our name, Mixers by width, as
 # (letter, blocks).
@@ -47,7 +47,7 @@ def export(
     weights = weights.image_tower()
   original, is_projected = weights, 'projection' in weights.params
   if is_projected and not weights.class_names:
-    weights = timm_vits.projection_as_head(weights)
+    weights = vits.projection_as_head(weights)
   if 0 < weights.spec.num_positioned < weights.spec.num_prefix_tokens:
     weights = token_positions.positioned(weights, 0)
   what = weights.spec
@@ -62,18 +62,18 @@ def export(
     'num_classes': len(weights.class_names),
     'num_features': what.width,
     'global_pool': pool,
-    timm.OPTIONS: _encoder_settings(weights, architecture, arguments),
+    from_timm.OPTIONS: _encoder_settings(weights, architecture, arguments),
     'label_names': list(original.class_names),
     'model_args': arguments,
     'pretrained_cfg': _pretrained_cfg(weights),
   }
   if is_projected:
-    config[timm.PROJECTED] = True
-  arrays = timm_names.join(
+    config[from_timm.PROJECTED] = True
+  arrays = module_names.join(
     torch_layout.from_linen(weights.params, names),
-    eva=architecture == timm_architectures.DINOV3,
+    eva=architecture == architectures.DINOV3,
   )
-  again = timm.from_state_dict(arrays, config)
+  again = from_timm.from_state_dict(arrays, config)
   config[extras.KEY] = extras.lost(original, again)
   return arrays, {'config.json': config}
 
@@ -83,10 +83,8 @@ def _encoder_settings(
 ) -> dict[str, Any]:
   """Returns ours, adds the activation to timm's and warns if they differ."""
   what, options = weights.spec, spec.encoder(weights.model) or {}
-  implied = timm_architectures.arguments({'architecture': architecture})
-  epsilon = implied.get(
-    timm_architectures.NORM_EPSILON, timm_architectures.EPSILON
-  )
+  implied = architectures.arguments({'architecture': architecture})
+  epsilon = implied.get(architectures.NORM_EPSILON, architectures.EPSILON)
   ours = {
     'layer_norm_epsilon': options.get('layer_norm_epsilon', epsilon),
     'exact_gelu': bool(options.get('exact_gelu')),
@@ -145,7 +143,7 @@ def _crop(weights: weights_lib.Weights) -> dict[str, Any]:
 
 
 def _export_mixer(weights: weights_lib.Weights) -> _Exported:
-  return timm_names.MIXER, _mixer_architecture(weights.module()), {}, 'avg'
+  return module_names.MIXER, _mixer_architecture(weights.module()), {}, 'avg'
 
 
 def _mixer_architecture(module: Any) -> str:
@@ -162,13 +160,13 @@ def _mixer_architecture(module: Any) -> str:
 
 def _export_vit(weights: weights_lib.Weights) -> _Exported:
   module, what = weights.module(), weights.spec
-  timm_vits.check(module, what)
-  names = timm_names.vit_names(stages=bool(what.stem_units))
+  vits.check(module, what)
+  names = module_names.vit_names(stages=bool(what.stem_units))
   if what.stem_units is None:
-    architecture, arguments = timm_vits.described(module, what)
+    architecture, arguments = vits.described(module, what)
     return names, architecture, arguments, arguments['global_pool']
   architecture = _hybrid_architecture(module, what.stem_units)
-  pool = timm_vits.POOLS[what.pooling]
+  pool = vits.POOLS[what.pooling]
   arguments = {
     'class_token': what.has_class_token,
     'global_pool': pool,

@@ -13,7 +13,7 @@ import string
 import sentencepiece
 import tokenizers
 
-from vit_jax.data import token_ids
+from vit_jax.data.texts import token_ids
 from vit_jax.runtime import errors
 
 _SPACE = '▁'  # What SentencePiece writes for a space.

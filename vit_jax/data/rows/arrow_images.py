@@ -16,7 +16,7 @@ from absl import logging
 import numpy as np
 import platformdirs
 
-from vit_jax.data import repositories
+from vit_jax.data.rows import repositories
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 import os
 from typing import Any
 
-from vit_jax.data import arrow_images
-from vit_jax.data import arrow_tables
 from vit_jax.data import image_files
-from vit_jax.data import labelled_rows
-from vit_jax.data import table_files
-from vit_jax.data import table_labels
 from vit_jax.data import unsplit
+from vit_jax.data.rows import arrow_images
+from vit_jax.data.rows import arrow_tables
+from vit_jax.data.rows import labelled_rows
+from vit_jax.data.rows import table_files
+from vit_jax.data.rows import table_labels
 from vit_jax.runtime import errors
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib
-from vit_jax.weights import timm_architectures
+from vit_jax.weights.timm import architectures
 
 # timm's `global_pool`, by our classifier.
 POOLS = {
@@ -124,7 +124,7 @@ def described(module: Any, what: spec.ModelSpec) -> tuple[str, dict[str, Any]]:
   }
   mlp_dim = encoder['mlp_dim']
   if module.rotary_base:
-    return timm_architectures.DINOV3, {
+    return architectures.DINOV3, {
       **sizes,
       **pooling,
       'mlp_ratio': _ratio(mlp_dim, what.width),

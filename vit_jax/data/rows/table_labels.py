@@ -10,7 +10,7 @@ import unicodedata
 import numpy as np
 
 from vit_jax.configs import labels as labels_lib
-from vit_jax.data import table_files
+from vit_jax.data.rows import table_files
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage

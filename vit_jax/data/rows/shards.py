@@ -15,11 +15,11 @@ import numpy as np
 
 from vit_jax.configs import common
 from vit_jax.data import image_files
-from vit_jax.data import labelled_rows
-from vit_jax.data import shard_index
-from vit_jax.data import table_files
-from vit_jax.data import table_labels
 from vit_jax.data import unsplit
+from vit_jax.data.rows import labelled_rows
+from vit_jax.data.rows import shard_index
+from vit_jax.data.rows import table_files
+from vit_jax.data.rows import table_labels
 from vit_jax.runtime import errors
 
 SPLIT_BY = "the names of each class's images"

@@ -7,10 +7,10 @@ from typing import Any
 
 from absl import logging
 
-from vit_jax.data import arrow_folders
-from vit_jax.data import arrow_images
-from vit_jax.data import features
-from vit_jax.data import repositories
+from vit_jax.data.rows import arrow_folders
+from vit_jax.data.rows import arrow_images
+from vit_jax.data.rows import features
+from vit_jax.data.rows import repositories
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
 

@@ -17,7 +17,7 @@ import zlib
 
 import tokenizers
 
-from vit_jax.data import token_ids
+from vit_jax.data.texts import token_ids
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
 

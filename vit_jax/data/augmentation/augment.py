@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Shaped, UInt8
 import numpy as np
 
-from vit_jax.data import color_jitter
-from vit_jax.data import crops
-from vit_jax.data import mixing
 from vit_jax.data import preprocessing
+from vit_jax.data.augmentation import color_jitter
+from vit_jax.data.augmentation import crops
+from vit_jax.data.augmentation import mixing
 
 Images = Float[Array, 'B h w C']
 Raw = UInt8[Array | np.ndarray, 'B H W C']

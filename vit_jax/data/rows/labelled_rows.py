@@ -7,8 +7,8 @@ import numpy as np
 
 from vit_jax.data import folder
 from vit_jax.data import splits as splits_lib
-from vit_jax.data import table_labels
 from vit_jax.data import unsplit
+from vit_jax.data.rows import table_labels
 
 
 class RowSource:

@@ -13,7 +13,7 @@ from absl import logging
 import huggingface_hub
 from huggingface_hub import utils as hub_utils
 
-from vit_jax.data import repositories
+from vit_jax.data.rows import repositories
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage

@@ -12,9 +12,9 @@ import unicodedata
 import tokenizers
 
 from vit_jax.configs.models import ModelConfig
-from vit_jax.data import byte_pairs
-from vit_jax.data import pieces
-from vit_jax.data import token_ids
+from vit_jax.data.texts import byte_pairs
+from vit_jax.data.texts import pieces
+from vit_jax.data.texts import token_ids
 from vit_jax.runtime import errors
 
 _CLS, _UNKNOWN = '[CLS]', '[UNK]'

@@ -14,9 +14,9 @@ from jaxtyping import Float32, Shaped, UInt8
 import numpy as np
 import PIL.Image
 
-from vit_jax.data import crops
 from vit_jax.data import decoding
-from vit_jax.data import randaugment
+from vit_jax.data.augmentation import crops
+from vit_jax.data.augmentation import randaugment
 
 Image = decoding.Image
 

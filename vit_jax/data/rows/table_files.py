@@ -8,10 +8,10 @@ from typing import Any
 
 from vit_jax.configs import common
 from vit_jax.configs import labels
-from vit_jax.data import arrow_folders
-from vit_jax.data import arrow_images
-from vit_jax.data import arrow_tables
-from vit_jax.data import features
+from vit_jax.data.rows import arrow_folders
+from vit_jax.data.rows import arrow_images
+from vit_jax.data.rows import arrow_tables
+from vit_jax.data.rows import features
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
 

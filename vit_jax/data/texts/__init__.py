@@ -1,0 +1,10 @@
+"""Texts to token ids.
+
+text        the table of tokenisers, and BERT's
+byte_pairs  CLIP's tokeniser
+pieces      tokenisers of SentencePiece: LiT, SigLIP, SigLIP 2
+token_ids   what tokenisers share
+"""
+
+# What other rooms import.
+__all__ = ('text', 'token_ids')
