@@ -115,7 +115,7 @@ def test_predictions_keep_names(how, workdir):
 
 def test_tables_have_one_line_for_each_class(workdir, capsys):
   names = files_of(workdir)
-  rows = vit_jax.load(workdir).predict_names(names, top_k=5)
+  rows = zip(names, vit_jax.load(workdir).predict(names), strict=True)
   output_lib.show(rows, names, as_json=False, as_csv=False)
   lines = capsys.readouterr().out.splitlines()
   assert len(lines) == 5 * len(names)

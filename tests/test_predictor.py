@@ -23,6 +23,7 @@ from vit_jax.data import inputs
 from vit_jax.data.augmentation import augment
 from vit_jax.data.augmentation import transforms
 from vit_jax.evaluation import probes
+from vit_jax.evaluation import ranking
 from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
 
@@ -260,7 +261,7 @@ def test_bad_images_are_named_or_skipped(token, tmp_path):
       assert function(images).shape == (0, *function([good]).shape[1:])
   assert kept.predict([bad]) == []
   with pytest.raises(errors.UserError, match='^None of 1 images can be deco'):
-    list(kept.predict_names([bad], top_k=1))
+    list(ranking.with_names(kept.probabilities([bad]), [bad], list))
   source = inputs.InputSource([bad], 3)
   source.class_names, source.labels = ['class 0'], lambda: np.zeros(1, int)
   source.names = lambda: [bad]

@@ -1,6 +1,6 @@
 """A trained model in use, `vit_jax.load`: classes, features, attention."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 import functools
 import os
 from typing import Any
@@ -139,16 +139,6 @@ class Predictor:
     """
     rows = self.probabilities(images)
     return [ranking.choose(row, self.weights, top_k) for _, row in rows]
-
-  def predict_names(
-    self, names: Sequence[str], *, top_k: int = 5
-  ) -> Iterator[tuple[str, ranking.Prediction]]:
-    """Yields the name of each decoded image, and what `predict` returns for it."""
-    rows = self.probabilities(names)
-    choose = functools.partial(
-      ranking.choose, weights=self.weights, top_k=top_k
-    )
-    return ranking.with_names(rows, names, choose)
 
   def probabilities(self, images: Any) -> Rows:
     """Yields the index and the probabilities [K], or numbers, of each decoded image."""
