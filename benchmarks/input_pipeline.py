@@ -12,11 +12,13 @@ are sent as they are, like `cifar10`; the step does the rest. Peers run in alter
 each waiting in a process of its own while another is measured.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
+import multiprocessing
 import os
 import pathlib
 import statistics
@@ -34,7 +36,7 @@ from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data.augmentation import transforms
 
-# Batches before each turn, so that none from an earlier turn is counted.
+# Batches of each process before a turn, so that none from an earlier turn is counted.
 _UNTIMED = 6
 _PACKAGES = ('grain', 'numpy', 'opencv-python-headless', 'simplejpeg')
 
@@ -73,7 +75,7 @@ def define_flags() -> None:
   flags.DEFINE_string('json', None, 'File for the numbers.')
 
 
-def ours(work: Work, source: sources.Source) -> Turn:
+def ours(work: Work, data: pipeline.Decoded) -> Turn:
   """Returns turns of this library's loader."""
   size = (work.size, work.size)
   how = {
@@ -81,7 +83,6 @@ def ours(work: Work, source: sources.Source) -> Turn:
     'num_threads': flags.FLAGS.threads,
     'num_workers': flags.FLAGS.workers,
   }
-  data = pipeline.Decoded(source, train=work.train)
 
   def passes() -> Iterator[pipeline.Batch]:
     if work.train:
@@ -93,21 +94,31 @@ def ours(work: Work, source: sources.Source) -> Turn:
   batches = passes()
 
   def turn(seconds: float) -> dict[str, Any]:
-    for _ in range(_UNTIMED):
+    for _ in range(_UNTIMED * max(1, flags.FLAGS.workers)):
       next(batches)
-    count, start, cpu = 0, time.perf_counter(), time.process_time()
+    count, start, cpu = 0, time.perf_counter(), _processor_seconds()
     while (elapsed := time.perf_counter() - start) < seconds:
       batch = next(batches)
       count += int(np.sum(batch.get('mask', flags.FLAGS.batch)))
     image = batch['image'][0]
     return {
       'images_s': count / elapsed,
-      'cpu_us': 1e6 * (time.process_time() - cpu) / count,
+      'cpu_us': 1e6 * (_processor_seconds() - cpu) / count,
       'dtype': image.dtype.name,
       'bytes_per_image': image.nbytes,
     }
 
   return turn
+
+
+def _processor_seconds() -> float:
+  """Returns the processor time of this process and its workers."""
+  seconds = time.process_time()
+  for worker in multiprocessing.active_children():
+    stat = pathlib.Path(f'/proc/{worker.pid}/stat').read_text()
+    user, system = stat.rpartition(')')[2].split()[11:13]
+    seconds += (int(user) + int(system)) / os.sysconf('SC_CLK_TCK')
+  return seconds
 
 
 def in_memory(source: sources.Source) -> sources.ArraySource:
@@ -134,22 +145,10 @@ def in_memory(source: sources.Source) -> sources.ArraySource:
 
 
 @contextlib.contextmanager
-def tfdata(work: Work, *, normalize: bool) -> Iterator[Turn]:
-  """Yields turns of `benchmarks/tfdata.py`, in a process of its own."""
-  script = pathlib.Path(__file__).parent / 'tfdata.py'
-  data = {
-    'folder': work.folder,
-    'split': flags.FLAGS.split,
-    'size': work.size,
-    'batch': flags.FLAGS.batch,
-    'train': work.train,
-    'normalize': normalize,
-  }
+def asking(command: Sequence[str]) -> Iterator[Callable[[str], str]]:
+  """Yields a function that sends a line to a process and returns its answer."""
   with subprocess.Popen(
-    [flags.FLAGS.tf_python, script],
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    text=True,
+    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
   ) as process:
 
     def ask(line: str) -> str:
@@ -161,11 +160,25 @@ def tfdata(work: Work, *, normalize: bool) -> Iterator[Turn]:
         process.stdin.flush()
         answer = process.stdout.readline()
       if not answer:
-        raise app.UsageError(
-          f'{flags.FLAGS.tf_python} {script} failed; see above.'
-        )
+        raise app.UsageError(f'{" ".join(command)} failed; see above.')
       return answer
 
+    yield ask
+
+
+@contextlib.contextmanager
+def tfdata(work: Work, *, normalize: bool) -> Iterator[Turn]:
+  """Yields turns of `benchmarks/tfdata.py`, in a process of its own."""
+  script = pathlib.Path(__file__).parent / 'tfdata.py'
+  data = {
+    'folder': work.folder,
+    'split': flags.FLAGS.split,
+    'size': work.size,
+    'batch': flags.FLAGS.batch,
+    'train': work.train,
+    'normalize': normalize,
+  }
+  with asking([flags.FLAGS.tf_python, str(script)]) as ask:
     version = ask(json.dumps({'data': data, 'untimed': _UNTIMED})).strip()
     print(f'tfdata, normalize={normalize}: TensorFlow {version}')
     yield lambda seconds: json.loads(ask(str(seconds)))
@@ -183,9 +196,10 @@ def in_alternation(turns: dict[str, Turn]) -> dict[str, list[dict[str, Any]]]:
 def measure(work: Work) -> list[dict[str, Any]]:
   """Returns a row for each library."""
   source = sources.get_source(work.folder, flags.FLAGS.split)
-  turns = {'vit_jax': ours(work, source)}
+  as_data = functools.partial(pipeline.Decoded, train=work.train)
+  turns = {'vit_jax': ours(work, as_data(source))}
   if flags.FLAGS.raw:
-    turns['vit_jax raw'] = ours(work, in_memory(source))
+    turns['vit_jax raw'] = ours(work, as_data(in_memory(source)))
   with contextlib.ExitStack() as stack:
     for name in flags.FLAGS.against:
       for kind, normalize in ((name, True), (f'{name}_uint8', False)):

@@ -1,10 +1,13 @@
-"""The benchmark of the loader runs, and counts what it sends."""
+"""The benchmarks of the loader run, count what they send, and read the same images."""
 
 import json
 
 import cv2
 import numpy as np
 from processes import run
+
+from benchmarks import sources as forms
+from vit_jax.data import sources
 
 MODULE = 'benchmarks.input_pipeline'
 FLAGS = ('--seconds=0.01', '--turns=1', '--batch=8')
@@ -57,3 +60,20 @@ def test_missing_peer_is_an_error(image_folder):
   )
   assert process.returncode != 0
   assert 'tfdata.py failed' in process.stdout + process.stderr
+
+
+def test_copies_of_a_folder_have_its_images(image_folder, tmp_path):
+  made = forms.copies(str(image_folder), tmp_path / 'copies')
+  assert len(made) == 5
+  held = []
+  for dataset in made.values():
+    for split in ('train', 'test'):
+      source = sources.get_source(dataset, split)
+      examples = [source[i] for i in range(len(source))]
+      held.append(
+        {(x['image'], source.class_names[x['label']]) for x in examples}
+      )
+  trains, tests = held[::2], held[1::2]
+  assert len(trains[0]) == 36
+  assert all(train == trains[0] for train in trains)
+  assert all(test == tests[0] for test in tests)
