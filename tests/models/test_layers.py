@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vit_jax import models
+from vit_jax.models import arithmetic
 from vit_jax.models import attention as attention_lib
 from vit_jax.models import layers
 from vit_jax.models import parts
@@ -44,7 +45,7 @@ def test_bfloat16_products_and_their_gradients(spec):
   x, y = (normal(i, shape) for i, shape in enumerate(SPECS[spec]))
 
   def loss(x, y, dtype):
-    return jnp.sum(jnp.sin(layers.einsum(spec, x, y, dtype)))
+    return jnp.sum(jnp.sin(arithmetic.einsum(spec, x, y, dtype)))
 
   grad = jax.grad(loss, (0, 1))
   # Compiled and run: XLA refuses some of these products at run time only.
@@ -90,10 +91,10 @@ def test_a_bfloat16_step_runs(family):
 
 
 def test_activations_are_float32_on_a_cpu_only(monkeypatch):
-  assert layers.activation_dtype('float32') == jnp.float32
+  assert arithmetic.policy('float32').activations == 'float32'
   for backend, dtype in (('cpu', 'float32'), ('gpu', 'bfloat16')):
     monkeypatch.setattr(jax, 'default_backend', lambda b=backend: b)
-    assert layers.activation_dtype(jnp.bfloat16) == jnp.dtype(dtype)
+    assert arithmetic.policy(jnp.bfloat16).activations == dtype
 
 
 @pytest.mark.parametrize('epsilon', [1e-6, 0.1])

@@ -12,7 +12,7 @@ from runs import tiny_lit
 from vit_jax.commands import plan as command
 from vit_jax.data import batching
 from vit_jax.data import sources
-from vit_jax.models import layers
+from vit_jax.models import arithmetic
 from vit_jax.planning import compilation
 from vit_jax.planning import hlo
 from vit_jax.planning import memory_search
@@ -254,11 +254,11 @@ def test_collectives_count_each_repetition():
   }
 
 
-def test_compiling_for_changes_activation_dtype():
-  assert layers.activation_dtype('bfloat16') == 'float32'
-  with layers.compiling_for('tpu'):
-    assert layers.activation_dtype('bfloat16') == 'bfloat16'
-  assert layers.activation_dtype('bfloat16') == 'float32'
+def test_compiling_for_changes_the_activations():
+  assert arithmetic.policy('bfloat16').activations == 'float32'
+  with arithmetic.compiling_for('tpu'):
+    assert arithmetic.policy('bfloat16').activations == 'bfloat16'
+  assert arithmetic.policy('bfloat16').activations == 'float32'
 
 
 def test_advice_names_settings_that_need_less_memory():

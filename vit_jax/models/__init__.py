@@ -7,7 +7,8 @@ lit               LiT, CLIP, SigLIP: an image tower and a text tower
 bert              BERT, a text tower
 parts             MLP, LayerScale, learned tokens
 pooling           from tokens to features
-layers            products, dense layers, LayerNorm in a precision
+arithmetic        products, softmax, LayerNorm in a precision: `Policy`
+layers            dense layers, LayerNorm, patches, heads
 attention         attention, by XLA or by cuDNN
 blocks            depth: unrolled or scanned, remat, stochastic depth
 positions         positions that are not learned
@@ -52,6 +53,7 @@ __all__ = (
   'MlpBlock',
   'MlpMixer',
   'VisionTransformer',
+  'arithmetic',
   'attention_choice',
   'blocks',
   'capture',
@@ -62,7 +64,6 @@ __all__ = (
   'get_model',
   'inference',
   'init_params',
-  'layers',
   'lit',
   'lora',
   'losses',

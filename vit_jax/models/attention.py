@@ -1,6 +1,6 @@
 """Attention: heads as matrix products, by XLA or by cuDNN."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import math
 from typing import Any
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
+from vit_jax.models import arithmetic
 from vit_jax.models import layers
 
 
@@ -84,17 +85,13 @@ class MultiHeadDotProductAttention(nn.Module):
     """Returns what the tokens `x` read from `context`, by default themselves."""
     width, heads = x.shape[-1], self.num_heads
     split = (heads, width // heads)
-
-    def project(name: str, y: Float[Array, 'B M D']) -> Array:
-      kernel, bias = Projection(
-        (width,), split, self.kernel_init, name[0] in self.biases, name=name
-      )()
-      z = layers.einsum('bld,de->ble', y, kernel, self.dtype) + bias
-      return layers.as_activation(z, self.dtype).reshape(*y.shape[:2], *split)
-
-    context = x if context is None else context
-    query = project('query', x)
-    key, value = project('key', context), project('value', context)
+    tokens = x if context is None else context
+    if context is None and arithmetic.policy(self.dtype).fused_qkv:
+      query, key, value = self._project(('query', 'key', 'value'), x)
+    else:
+      [query] = self._project(('query',), x)
+      [key] = self._project(('key',), tokens)
+      [value] = self._project(('value',), tokens)
     if self.rotary is not None:
       query, key = self.rotary(query), self.rotary(key)
     drops = self.dropout_rate > 0 and not deterministic
@@ -105,10 +102,32 @@ class MultiHeadDotProductAttention(nn.Module):
       )
     else:
       y = self._attend(query, key, value, drops)
-    y = layers.as_activation(y, self.dtype, 'attention').reshape(x.shape)
+    y = arithmetic.as_activation(y, self.dtype, 'attention').reshape(x.shape)
     kernel, bias = Projection(split, (width,), self.kernel_init, name='out')()
-    y = layers.einsum('bld,de->ble', y, kernel, self.dtype) + bias
-    return layers.as_activation(y, self.dtype)
+    y = arithmetic.einsum('bld,de->ble', y, kernel, self.dtype) + bias
+    return arithmetic.as_activation(y, self.dtype)
+
+  def _project(
+    self, names: Sequence[str], x: Float[Array, 'B M D']
+  ) -> list[Float[Array, 'B M N H']]:
+    """Returns projections of tokens, all from one product."""
+    width, heads = x.shape[-1], self.num_heads
+    split = (heads, width // heads)
+    kernels, biases = zip(
+      *(
+        Projection(
+          (width,), split, self.kernel_init, name[0] in self.biases, name=name
+        )()
+        for name in names
+      ),
+      strict=True,
+    )
+    kernel = jnp.concatenate(kernels, axis=1)
+    bias = jnp.concatenate([jnp.broadcast_to(b, (width,)) for b in biases])
+    y = arithmetic.einsum('bld,de->ble', x, kernel, self.dtype) + bias
+    y = arithmetic.as_activation(y, self.dtype)
+    parts = jnp.split(y, len(names), axis=-1)
+    return [part.reshape(*x.shape[:2], *split) for part in parts]
 
   def _attend(
     self,
@@ -118,14 +137,14 @@ class MultiHeadDotProductAttention(nn.Module):
     drops: bool,
   ) -> Float[Array, 'B L N H']:
     query = query / np.sqrt(query.shape[-1]).astype(query.dtype)
-    logits = layers.einsum('blnh,bmnh->bnlm', query, key, self.dtype)
+    logits = arithmetic.einsum('blnh,bmnh->bnlm', query, key, self.dtype)
     logits = ad_checkpoint.checkpoint_name(logits, 'attention')
     if self.causal:
       logits = jnp.where(np.tri(*logits.shape[-2:]) > 0, logits, -np.inf)
-    weights = jax.nn.softmax(logits)
+    weights = arithmetic.softmax(logits, self.dtype)
     self.sow('intermediates', 'attention_weights', weights)
     if drops:
       keep = 1.0 - self.dropout_rate
       kept = jax.random.bernoulli(self.make_rng('dropout'), keep, weights.shape)
       weights = weights * (kept / keep)
-    return layers.einsum('bnlm,bmnh->blnh', weights, value, self.dtype)
+    return arithmetic.einsum('bnlm,bmnh->blnh', weights, value, self.dtype)

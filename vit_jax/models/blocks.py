@@ -24,7 +24,7 @@ Tokens = Float[Array, 'B L D']
 _save = jax.checkpoint_policies.save_only_these_names
 
 # What the backward pass keeps of a block instead of computing it again, named
-# like JAX's policies. Those do not see the products of `layers.einsum` in
+# like JAX's policies. Those do not see the products of `arithmetic.einsum` in
 # bfloat16, and would keep them in float32.
 REMAT_POLICIES = {
   'full': _save(),

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-# Kernels that only `layers.einsum` multiplies with, which rounds them anyway.
+from vit_jax.models import arithmetic
+
+# Kernels that only `arithmetic.einsum` multiplies with, which rounds them anyway.
 # Text towers, ResNets and heads compute in float32.
 _ROUNDED = re.compile(
   r'(img/)?(embedding|stem|Transformer/encoderblock.*|MixerBlock.*|MAPHead_0/.*)/kernel'
@@ -24,7 +26,7 @@ def cast_weights(params: Any, dtype: Any) -> Any:
 
   The outputs have the same bits; each call reads half as many bytes.
   """
-  if jnp.dtype(dtype) != jnp.bfloat16:
+  if arithmetic.policy(dtype).factors != 'bfloat16':
     return params
 
   def cast(path: tuple[Any, ...], x: Any) -> Any:

@@ -15,8 +15,8 @@ from vit_jax.data import batching
 from vit_jax.data import datasets
 from vit_jax.data import pipeline
 from vit_jax.data import sources
+from vit_jax.models import arithmetic
 from vit_jax.models import flops
-from vit_jax.models import layers
 from vit_jax.planning import hlo
 from vit_jax.runtime import sharding
 from vit_jax.training import out_of_memory
@@ -107,7 +107,7 @@ def trace_step(
   key = jax.ShapeDtypeStruct(
     key.shape, key.dtype, sharding=sharding.replicated(mesh)
   )
-  with layers.compiling_for(mesh.devices.flat[0].platform):
+  with arithmetic.compiling_for(mesh.devices.flat[0].platform):
     stage = largest_stage(task)
     step: Any = stage.step
     fixed = (task.teacher.like,) if task.teacher else ()

@@ -1,0 +1,106 @@
+"""A policy changes the precision of a model, and nothing else."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_layers import dots
+
+from vit_jax import models
+from vit_jax.models import arithmetic
+
+DEFAULT = arithmetic.Policy(activations='float32')  # On a CPU.
+CHANGES = {
+  'results': 'bfloat16',
+  'activations': 'bfloat16',
+  'attention_weights': 'bfloat16',
+  'kept_by_norm': 'bfloat16',
+  'fused_qkv': True,
+}
+
+
+def loss_and_gradient(dtype):
+  """Returns the loss and the gradient of a small ViT."""
+  model = models.get_model(
+    'ViT-Mini_4',
+    num_classes=3,
+    hidden_size=32,
+    transformer={'num_layers': 2, 'mlp_dim': 64, 'num_heads': 4},
+    dtype=dtype,
+  )
+  params = models.init_params(model.clone(dtype='float32'), (16, 16, 3))
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda x: x + rng.normal(0, 0.1, x.shape).astype('float32'), params
+  )
+  images = rng.uniform(-1, 1, (4, 16, 16, 3)).astype('float32')
+
+  def loss(params):
+    logits = model.apply({'params': params}, images, train=False)
+    return jnp.mean(jnp.sin(logits))
+
+  return jax.jit(jax.value_and_grad(loss))(params)
+
+
+def distance(a, b):
+  """Returns the largest difference of two trees, relative to the second."""
+  far = jax.tree.map(lambda x, y: jnp.max(jnp.abs(x - y)), a, b)
+  size = jax.tree.map(lambda y: jnp.max(jnp.abs(y)), b)
+  return max(jax.tree.leaves(far)) / max(jax.tree.leaves(size))
+
+
+def test_bfloat16_is_the_default_policy():
+  for a, b in zip(
+    jax.tree.leaves(loss_and_gradient('bfloat16')),
+    jax.tree.leaves(loss_and_gradient(DEFAULT)),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize('name', CHANGES)
+def test_each_change_stays_near_float32(name):
+  exact = loss_and_gradient('float32')
+  changed = dataclasses.replace(DEFAULT, **{name: CHANGES[name]})
+  loss, gradient = loss_and_gradient(changed)
+  assert loss.dtype == jnp.float32
+  assert {x.dtype for x in jax.tree.leaves(gradient)} == {jnp.dtype('float32')}
+  assert 0 < distance((loss, gradient), exact) < 0.02
+
+
+def test_one_product_for_queries_keys_and_values_is_the_same_in_float32():
+  policy = dataclasses.replace(arithmetic.policy('float32'), fused_qkv=True)
+  gradients = loss_and_gradient(policy), loss_and_gradient('float32')
+  assert distance(*gradients) < 1e-5
+
+
+def kept(function, *inputs):
+  """Returns the dtypes of arrays that a derivative keeps, but for vectors."""
+  _, vjp = jax.eval_shape(lambda *x: jax.vjp(function, *x), *inputs)
+  return {x.dtype.name for x in jax.tree.leaves(vjp) if x.size > 64}
+
+
+@pytest.mark.parametrize('name', ['float32', 'bfloat16'])
+def test_softmax_and_norm_keep_what_the_policy_says(name):
+  policy = dataclasses.replace(
+    DEFAULT, attention_weights=name, kept_by_norm=name
+  )
+  x = jnp.zeros((4, 8, 16))
+  assert kept(lambda x: arithmetic.softmax(x, policy), x) == {name}
+  assert kept(lambda x: arithmetic.normalize(x, 1e-6, policy), x) == {name}
+
+
+@pytest.mark.parametrize('results', ['float32', 'bfloat16'])
+def test_products_return_what_the_policy_says(results):
+  policy = dataclasses.replace(DEFAULT, results=results)
+  x, y = jnp.ones((2, 8, 16)), jnp.ones((16, 4))
+
+  def loss(x, y):
+    return jnp.sum(arithmetic.einsum('bld,de->ble', x, y, policy))
+
+  program = jax.make_jaxpr(jax.grad(loss, (0, 1)))(x, y)
+  products = list(dots(program.jaxpr))
+  assert len(products) == 3
+  assert {p.outvars[0].aval.dtype.name for p in products} == {results}

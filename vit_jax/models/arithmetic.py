@@ -1,0 +1,201 @@
+"""In which precision a model multiplies, adds and remembers.
+
+The `dtype` of a model is 'float32', 'bfloat16' or a `Policy`. With 'float32'
+everything is float32. With 'bfloat16' every matrix product, forward and backward,
+takes bfloat16 factors and returns float32; softmax, LayerNorm, parameters and logits
+are float32. Activations between products are bfloat16 on accelerators, which saves
+bandwidth, and float32 on CPUs, where bfloat16 is slow except in products.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import contextvars
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+from jax import ad_checkpoint
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+import numpy as np
+
+_Operand = Array | np.ndarray
+
+_PLATFORM = contextvars.ContextVar[str | None]('platform', default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+  """Precisions of a computation: names of dtypes.
+
+  Attributes:
+    factors: of what a matrix product multiplies; sums are float32.
+    results: of what a matrix product returns, forward and backward.
+    activations: of tokens between layers.
+    attention_weights: of what softmax returns and keeps for its derivative.
+    kept_by_norm: of what a LayerNorm keeps for its derivative: 'float32' for its
+      output, 'bfloat16' for its input, from which it computes the output again.
+    fused_qkv: whether queries, keys and values come from one product.
+  """
+
+  factors: str = 'bfloat16'
+  results: str = 'float32'
+  activations: str = 'bfloat16'
+  attention_weights: str = 'float32'
+  kept_by_norm: str = 'float32'
+  fused_qkv: bool = False
+
+
+_FLOAT32 = Policy(factors='float32', activations='float32')
+
+
+@contextlib.contextmanager
+def compiling_for(platform: str) -> Iterator[None]:
+  """Traces models for a platform, 'cpu', 'gpu' or 'tpu', that may not be here."""
+  token = _PLATFORM.set(platform)
+  try:
+    yield
+  finally:
+    _PLATFORM.reset(token)
+
+
+def policy(dtype: Any) -> Policy:
+  """Returns the policy that the `dtype` of a model stands for here."""
+  if isinstance(dtype, Policy):
+    return dtype
+  if jnp.dtype(dtype) != jnp.bfloat16:
+    return dataclasses.replace(_FLOAT32, activations=jnp.dtype(dtype).name)
+  platform = _PLATFORM.get() or jax.default_backend()
+  return Policy(activations='float32' if platform == 'cpu' else 'bfloat16')
+
+
+def as_activation(y: Array, dtype: Any, name: str = 'dense') -> Array:
+  """Casts the result of a product; `remat` may keep it, by this name."""
+  return ad_checkpoint.checkpoint_name(
+    y.astype(policy(dtype).activations), name
+  )
+
+
+def einsum(spec: str, x: _Operand, y: _Operand, dtype: Any) -> Array:
+  """Returns the product of two operands, in the precision of a model.
+
+  Each letter of `spec` must be in at least two of its three parts.
+  """
+  how = policy(dtype)
+  if how.factors == 'bfloat16':
+    return _bfloat16_einsum(spec, how.results, x, y)
+  return jnp.einsum(spec, x, y)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _bfloat16_einsum(
+  spec: str, results: str, x: _Operand, y: _Operand
+) -> Array:
+  inputs, output = spec.split('->')
+  first, second = inputs.split(',')
+  free = [
+    min(map(output.find, set(a) - set(b)))
+    for a, b in ((first, second), (second, first))
+  ]
+  if free[0] > free[1]:
+    # XLA's CPU backend cannot transpose the result of such a product.
+    first, second, x, y = second, first, y, x
+  return jnp.einsum(
+    f'{first},{second}->{output}',
+    x.astype(jnp.bfloat16),
+    y.astype(jnp.bfloat16),
+    preferred_element_type=jnp.dtype(results),
+  )
+
+
+# JAX's own derivative of such a product has bfloat16 results, which are slow on
+# CPUs and lose the float32 accumulation.
+def _forward(spec, results, x, y):
+  x16, y16 = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
+  # Empty arrays carry the dtypes of the gradients.
+  like = (jnp.zeros((0,), x.dtype), jnp.zeros((0,), y.dtype))
+  return _bfloat16_einsum(spec, results, x16, y16), (x16, y16, like)
+
+
+def _backward(spec, results, saved, gradient):
+  x, y, (like_x, like_y) = saved
+  inputs, output = spec.split('->')
+  first, second = inputs.split(',')
+  dx = _bfloat16_einsum(f'{output},{second}->{first}', results, gradient, y)
+  dy = _bfloat16_einsum(f'{first},{output}->{second}', results, x, gradient)
+  return dx.astype(like_x.dtype), dy.astype(like_y.dtype)
+
+
+_bfloat16_einsum.defvjp(_forward, _backward)
+
+
+def softmax(logits: Float[Array, '*B M'], dtype: Any) -> Float[Array, '*B M']:
+  """Returns attention weights of the last axis, computed in float32."""
+  weights = policy(dtype).attention_weights
+  if weights == 'float32':
+    return jax.nn.softmax(logits.astype(jnp.float32))
+  return _small_softmax(logits, weights)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _small_softmax(logits: Array, dtype: str) -> Array:
+  return jax.nn.softmax(logits.astype(jnp.float32)).astype(dtype)
+
+
+def _small_softmax_forward(logits, dtype):
+  weights = _small_softmax(logits, dtype)
+  return weights, (weights, jnp.zeros((0,), logits.dtype))
+
+
+def _small_softmax_backward(dtype, saved, gradient):
+  del dtype
+  weights, like = saved
+  weights = weights.astype(jnp.float32)
+  product = weights * gradient.astype(jnp.float32)
+  total = jnp.sum(product, axis=-1, keepdims=True)
+  return ((product - weights * total).astype(like.dtype),)
+
+
+_small_softmax.defvjp(_small_softmax_forward, _small_softmax_backward)
+
+
+def normalize(
+  x: Float[Array, '*B D'], epsilon: float, dtype: Any
+) -> Float[Array, '*B D']:
+  """Returns float32 numbers of mean 0 and variance 1 along the last axis."""
+  return _normalize(x, epsilon, policy(dtype).kept_by_norm == 'float32')
+
+
+# A derivative of few operations: XLA fuses the one that JAX makes across layers,
+# which doubles the time of a step on CPUs and of its compilation.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _normalize(x: Array, epsilon: float, keeps_output: bool) -> Array:
+  del keeps_output
+  return _normalized(x, epsilon)[0]
+
+
+def _normalized(x: Array, epsilon: float) -> tuple[Array, Array]:
+  """Returns the normalised numbers and one over their standard deviation."""
+  x32 = x.astype(jnp.float32)
+  centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
+  variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
+  inverse = jax.lax.rsqrt(variance + epsilon)
+  return centred * inverse, inverse
+
+
+def _normalize_forward(x, epsilon, keeps_output):
+  y, inverse = _normalized(x, epsilon)
+  kept = (y, inverse) if keeps_output else x.astype(jnp.bfloat16)
+  return y, (kept, jnp.zeros((0,), x.dtype))
+
+
+def _normalize_backward(epsilon, keeps_output, saved, gradient):
+  kept, like = saved
+  y, inverse = kept if keeps_output else _normalized(kept, epsilon)
+  mean = jnp.mean(gradient, axis=-1, keepdims=True)
+  slope = jnp.mean(gradient * y, axis=-1, keepdims=True)
+  return ((inverse * (gradient - mean - y * slope)).astype(like.dtype),)
+
+
+_normalize.defvjp(_normalize_forward, _normalize_backward)
