@@ -37,16 +37,31 @@ class Case:
   remat: str = ''
   scan_layers: bool = False
   attention: str = 'xla'
+  policy: str = ''  # Changes of `programs.policy`, joined by '+'.
+  compiled: bool = True  # Whether torch.compile is used on a GPU.
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """A compiled case: `run` does one step and waits for it."""
+  """A compiled case: `start` begins one step, `wait` waits for what it returned."""
 
-  run: Callable[[], Any]
+  start: Callable[[], Any]
   gflop_per_image: float
   compile_s: float
   temporary_gib: float | None = None
+  wait: Callable[[Any], Any] = jax.block_until_ready
+
+  def run(self) -> None:
+    """Does one step."""
+    self.wait(self.start())
+
+  def seconds(self, steps: int) -> float:
+    """Returns the time of one of `steps` steps that follow each other."""
+    begin, last = time.perf_counter(), None
+    for _ in range(steps):
+      last = self.start()
+    self.wait(last)
+    return (time.perf_counter() - begin) / steps
 
 
 def start() -> None:
@@ -101,9 +116,7 @@ def measure(make: Callable[[Case], Program], chosen: Sequence[Case]) -> None:
   # A slow minute of the machine then slows all of them.
   for _ in range(flags.FLAGS.steps):
     for program, seconds in zip(programs, times, strict=True):
-      start = time.perf_counter()
-      program.run()
-      seconds.append(time.perf_counter() - start)
+      seconds.append(program.seconds(1))
   peaks = {dtype: peak_flops(dtype) for dtype in {c.dtype for c in chosen}}
   rows = [
     _row(case, program, statistics.median(seconds), peaks[case.dtype])
@@ -135,11 +148,11 @@ def _row(
     'mfu': flop_s / peak,
     'compile_s': program.compile_s,
     'temporary_gib': program.temporary_gib,
-    'peak_gib': _peak_gib(),
+    'peak_gib': peak_gib(),
   }
 
 
-def _peak_gib() -> float | None:
+def peak_gib() -> float | None:
   """Returns the peak memory of the device, over all cases of this run."""
   stats = jax.devices()[0].memory_stats() or {}
   peak = stats.get('peak_bytes_in_use')

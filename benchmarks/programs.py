@@ -1,5 +1,6 @@
 """Programs of the speed benchmarks: this library and its peers."""
 
+import dataclasses
 import functools
 import time
 from typing import Any
@@ -13,6 +14,7 @@ from benchmarks import harness
 from benchmarks import official
 from vit_jax import models
 from vit_jax.configs import models as model_configs
+from vit_jax.models import arithmetic
 from vit_jax.models import flops
 from vit_jax.models import inference as inference_lib
 from vit_jax.training import state as state_lib
@@ -38,10 +40,10 @@ def train(case: harness.Case) -> harness.Program:
   compiled = jax.jit(step, donate_argnums=0).lower(state, batch, key).compile()
   seconds = time.perf_counter() - start
 
-  def run() -> None:
+  def run() -> Any:
     nonlocal state
     state, metrics = compiled(state, batch, key)
-    jax.block_until_ready(metrics)
+    return metrics
 
   return _program(case, run, seconds, compiled, backward=True)
 
@@ -53,11 +55,11 @@ def inference(case: harness.Case) -> harness.Program:
   model, params, images = _jax_inputs(case)
   forward = jax.jit(functools.partial(_forward, case.library, model))
   if case.library == 'vit_jax':
-    params = inference_lib.cast_weights(params, case.dtype)
+    params = inference_lib.cast_weights(params, model.dtype)
   start = time.perf_counter()
   compiled = forward.lower(params, images).compile()
   seconds = time.perf_counter() - start
-  run = lambda: jax.block_until_ready(compiled(params, images))
+  run = lambda: compiled(params, images)
   return _program(case, run, seconds, compiled, backward=False)
 
 
@@ -87,8 +89,22 @@ def _jax_model(case: harness.Case) -> Any:
       dtype=case.dtype,
     )
   return models.from_config(
-    config, num_classes=harness.NUM_CLASSES, dtype=case.dtype
+    config, num_classes=harness.NUM_CLASSES, dtype=policy(case)
   )
+
+
+def policy(case: harness.Case) -> Any:
+  """Returns the dtype of a model, with the changes that the case names.
+
+  Each of them is a field of `arithmetic.Policy`, which gets its other value.
+  """
+  how = arithmetic.policy(case.dtype)
+  changes = {}
+  for name in filter(None, case.policy.split('+')):
+    value = getattr(how, name)
+    others = {False: True, 'float32': 'bfloat16', 'bfloat16': 'float32'}
+    changes[name] = others[value]
+  return dataclasses.replace(how, **changes) if changes else case.dtype
 
 
 def _jax_inputs(case: harness.Case) -> tuple[Any, Any, jax.Array]:
@@ -115,7 +131,7 @@ def _gflop(case: harness.Case, *, backward: bool) -> float:
 def _program(case, run, seconds, compiled, *, backward) -> harness.Program:
   memory = compiled.memory_analysis()
   return harness.Program(
-    run=run,
+    start=run,
     gflop_per_image=_gflop(case, backward=backward),
     compile_s=seconds,
     temporary_gib=memory.temp_size_in_bytes / 2**30,
@@ -165,7 +181,8 @@ def _torch_forward(case: harness.Case) -> tuple[Any, Any, Any]:
   images = torch.rand(
     case.batch, 3, case.resolution, case.resolution, device=device
   )
-  called = torch.compile(model) if device == 'cuda' else model
+  compiles = device == 'cuda' and case.compiled
+  called = torch.compile(model) if compiles else model
 
   def forward():
     with torch.autocast(
@@ -196,7 +213,6 @@ def _torch_train(case: harness.Case) -> harness.Program:
     optimizer.zero_grad(set_to_none=True)
     torch.nn.functional.cross_entropy(forward(), labels).backward()
     optimizer.step()
-    _torch_synchronize()
 
   return _torch_program(case, run, backward=True)
 
@@ -210,7 +226,6 @@ def _torch_inference(case: harness.Case) -> harness.Program:
   def run() -> None:
     with torch.inference_mode():
       forward()
-    _torch_synchronize()
 
   return _torch_program(case, run, backward=False)
 
@@ -218,8 +233,10 @@ def _torch_inference(case: harness.Case) -> harness.Program:
 def _torch_program(case, run, *, backward) -> harness.Program:
   start = time.perf_counter()
   run()
+  _torch_synchronize()
   return harness.Program(
-    run=run,
+    start=run,
     gflop_per_image=_gflop(case, backward=backward),
     compile_s=time.perf_counter() - start,
+    wait=lambda _: _torch_synchronize(),
   )
