@@ -70,6 +70,10 @@ _TOOLS = {  # What single commands need, and their tests.
   ],
   'demo': ['gradio>=6,<7'],
   'heic': ['pillow-heif>=1,<2'],  # The pictures of telephones.
+  'tiff': [  # TIFFs of many channels; the second reads compressed ones.
+    'imagecodecs>=2026.3,<2027',
+    'tifffile>=2026.3,<2027',
+  ],
   'wandb': ['wandb>=0.20,<1'],  # For config.loggers.
   'mlflow': ['mlflow>=3.1,<4'],  # Likewise.
 }

@@ -69,8 +69,8 @@ class Predictor:
   >>> model = vit_jax.load('ViT-Mini_4')
   >>> image = np.zeros([48, 64, 3], np.uint8)
 
-  `images` are file names, addresses, uint8 arrays [H, W, C] or [H, W] or Pillow
-  images; one, a sequence or an array [N, H, W, C] of them; or a source of
+  `images` are file names, addresses, arrays [H, W, C] or [H, W] of uint8, uint16 or
+  float32 (65535 and 1.0 are white), or Pillow images; one, a sequence or an array [N, H, W, C] of them; or a source of
   `data.sources`. They are preprocessed as in evaluation. Methods raise
   `errors.UserError` at an image that is missing or cannot be decoded, or if the
   model lacks a trained head, attention or the layer they need. A model with two
@@ -232,12 +232,12 @@ class Predictor:
     return self._stacked('rollout', function, images)
 
   def prepared(self, images: Any) -> Rows:
-    """Yields the index and the pixels [H, W, C], in [0, 1], that the model sees."""
+    """Yields the index and the pixels [H, W, C] that the model sees, 1 is white."""
     preprocessing = self.weights.preprocessing
     mean = np.asarray(preprocessing.mean, np.float32)
     std = np.asarray(preprocessing.std, np.float32)
     for place, x in self._outputs('images', lambda _, x: x, images):
-      yield place, np.clip(x * std + mean, 0, 1)
+      yield place, x * std + mean
 
   def _stacked(
     self, key: Any, function: Callable[..., Array], images: Any
@@ -301,6 +301,8 @@ class Predictor:
       images,
       exif=self.weights.preprocessing.exif,
       channels=channels,
+      is_float=None,
+      expected=self.weights.preprocessing,
       on_bad_image=self._on_bad_image,
       on_host=True,
       skipped=self.skipped,

@@ -128,6 +128,8 @@ def classify(
     inputs.InputSource(paths, how.channels),
     exif=how.exif,
     channels=how.channels,
+    is_float=None,
+    expected=how,
     on_bad_image=on_bad_image,
   )
   batches = pipeline.eval_batches(

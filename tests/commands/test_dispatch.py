@@ -83,7 +83,7 @@ def test_help_shows_the_values_of_settings(name):
   ]
   assert 'optimizer: sgd, adamw, lamb, adafactor' in lines
   assert 'base_lr: at least 0.0' in lines
-  assert 'pp.channels: 1, 3' in lines
+  assert 'pp.channels: from 1 to 512' in lines
   assert 'report: True, False' in lines
   assert "adapt_channels: '', sum, repeat" in lines
   for setting in common.RULES:

@@ -82,15 +82,14 @@ def test_a_tiff_is_upright():
     )
 
 
-def test_what_has_no_single_picture_of_8_or_16_bits_is_refused():
+def test_a_tiff_without_a_single_picture_says_what_to_install(monkeypatch):
+  monkeypatch.setitem(__import__('sys').modules, 'tifffile', None)
   file = io.BytesIO()
   pages = [PIL.Image.fromarray(RGB)] * 3
   pages[0].save(file, 'TIFF', save_all=True, append_images=pages[1:])
-  with pytest.raises(
-    ValueError, match='a TIFF of 3 pages, which must have one'
-  ):
+  with pytest.raises(ValueError, match=r'3 pages, .*vit_jax\[tiff\]'):
     decoding.decode(file.getvalue())
-  with pytest.raises(ValueError, match='mode F, whose values have no fixed'):
+  with pytest.raises(ValueError, match=r'of floats, .*vit_jax\[tiff\]'):
     decoding.decode(saved(GREY.astype(np.float32) / 255, 'TIFF'))
 
 

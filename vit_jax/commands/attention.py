@@ -17,10 +17,12 @@ Attention to registers and other tokens is not in the pictures.
 from collections.abc import Sequence
 
 from absl import flags
+from absl import logging
 
 from vit_jax.commands import predictor_flags
 from vit_jax.data import inputs
 from vit_jax.reporting import attention_pictures
+from vit_jax.reporting import colours
 from vit_jax.runtime import storage
 
 
@@ -34,5 +36,7 @@ def main(argv: Sequence[str]) -> None:
   names = inputs.find(argv[1:])
   predictor = predictor_flags.from_flags()
   folder = storage.local_path(flags.FLAGS.output)
+  if note := colours.note(predictor.image_shape[-1]):
+    logging.info('%s', note)
   for path in attention_pictures.draw(predictor, names, folder):
     print(path)

@@ -103,8 +103,8 @@ def _of_split(facts: dict) -> list[str]:
       f'{n:,} {k}' for k, n in facts['formats'].items()
     )
     rows['modes'] = ', '.join(f'{n:,} {k}' for k, n in facts['modes'].items())
-    rows['mean'] = ', '.join(f'{x:.4f}' for x in facts['mean'])
-    rows['std'] = ', '.join(f'{x:.4f}' for x in facts['std'])
+    rows['mean'] = ','.join(f'{x:g}' for x in facts['mean'])
+    rows['std'] = ','.join(f'{x:g}' for x in facts['std'])
   if facts['unread']:
     rows['not read'] = image_files.count_text(facts['unread'])
   rows['broken'] = str(len(facts['broken']))

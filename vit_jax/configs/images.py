@@ -25,6 +25,8 @@ AUGREG = {
 
 INTERPOLATIONS = ('bilinear', 'bicubic')
 
+MOST_CHANNELS = 512  # OpenCV resizes no more.
+
 _MAX_MAGNITUDE = 30
 
 _SPLIT = re.compile(r'\w+(\[[^\[\]]*\])?(\+\w+(\[[^\[\]]*\])?)*')
@@ -117,7 +119,8 @@ def declare() -> types.SimpleNamespace:
 def _add_pixels(pp: types.SimpleNamespace) -> None:
   # Mean and standard deviation of pixels in [0, 1], one value or one for each
   # channel: inputs are (pixel - mean) / std. None: the values of the pretrained
-  # weights; without weights, 0.5.
+  # weights; without weights, 0.5. For images of more than 8 bits or other channels
+  # than 1 and 3, None measures them on the training images.
   pp.mean = rules.such(
     None, lambda mean: all(map(math.isfinite, mean)), 'finite', kind=tuple
   )
@@ -127,9 +130,9 @@ def _add_pixels(pp: types.SimpleNamespace) -> None:
     'greater than 0 in all channels',
     kind=tuple,
   )
-  # Channels of an image. 1 reads image files as grey. None: 3, or the number that
-  # the data set has.
-  pp.channels = rules.one_of(1, 3, kind=int)
+  # Channels of an image. 1 reads pictures as grey; other numbers than 1 and 3 need
+  # .npy files, TIFF stacks or arrays. None: those of the first image, 3 for pictures.
+  pp.channels = rules.number(None, low=1, high=MOST_CHANNELS, kind=int)
   # Whether to rotate photographs by their EXIF tag. The official code does not.
   pp.exif = False
 

@@ -16,6 +16,8 @@ label_texts    labels for people
 real_labels    ReaL labels of ImageNet
 survey         what a data set has: counts, sizes, faults
 copies         images that show the same
+stacks         arrays, .npy files and TIFFs of any number of channels
+pixel_values   channels and depth of a data set, mean and standard deviation
 image_files    finds and reads image files
 decoding       files of images to pixels
 inputs         files, folders, addresses and arrays that users pass to predict

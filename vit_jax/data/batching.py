@@ -66,7 +66,7 @@ def of_config(
   """Returns the batches of a config; opens the data set unless given `splits`."""
   splits = splits or datasets.open_splits(config)
   channels = splits.test.num_channels
-  _check_channels(config, channels)
+  _check_channels(config, splits)
   classes = _check_classes(config, splits)
   pp = config.pp
   preprocessing = preprocessing_lib.of_config(config, channels)
@@ -155,7 +155,16 @@ def _check_classes(
   return classes
 
 
-def _check_channels(config: ml_collections.ConfigDict, channels: int) -> None:
+def _check_channels(
+  config: ml_collections.ConfigDict, splits: datasets.Splits
+) -> None:
+  channels, trained = splits.test.num_channels, splits.train.num_channels
+  if channels != trained:
+    raise errors.UserError(
+      f'{config.dataset} has images of {trained} channels to train on'
+      f' ({config.pp.train}) and of {channels} to test ({config.pp.test}): all'
+      f' must have as many.'
+    )
   for name in ('mean', 'std'):
     values = tuple(config.pp[name])
     if len(values) not in (1, channels):
@@ -164,10 +173,12 @@ def _check_channels(config: ml_collections.ConfigDict, channels: int) -> None:
         f' each channel of the images.'
       )
   for name in ('randaugment', 'color_jitter'):
-    if config.pp[name] and channels not in (1, 3):
+    if config.pp[name] and splits.train.is_stack:
       raise errors.UserError(
         f'config.pp.{name} is {tuple(config.pp[name])}: it changes the colours of'
-        f' images with 1 or 3 channels, these have {channels}.'
+        f' pictures with 1 or 3 channels of 8 bits. These images have {channels}'
+        f' channels{" of more bits" if splits.train.is_float else ""}: leave it and'
+        f' config.pp.augmentation empty.'
       )
 
 

@@ -53,15 +53,18 @@ def of_thumbnails(
   return Looks(bits, thumbnails, np.array([x is not None for x in small]))
 
 
-def thumbnail(image: UInt8[np.ndarray, 'H W C']) -> UInt8[np.ndarray, 'S S']:
-  """Returns a small square of an image in grey."""
+def thumbnail(image: decoding.Image) -> UInt8[np.ndarray, 'S S']:
+  """Returns a small square of an image in grey; of float32 with full contrast."""
   small = _resized(image.astype(np.float32).mean(-1), (_SIDE, _SIDE))
+  if image.dtype != np.uint8:
+    small -= small.min()
+    small *= 255 / max(float(small.max()), 1e-12)
   return np.round(small).astype(np.uint8)
 
 
 def _decoded(source: Any, index: int) -> UInt8[np.ndarray, 'S S'] | None:
   try:
-    image = decoding.as_pixels(source[index]['image'], channels=1)
+    image = decoding.as_pixels(source[index]['image'])
   except (OSError, ValueError):
     return None
   return thumbnail(image)

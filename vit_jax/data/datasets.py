@@ -1,6 +1,8 @@
 """Opens the data set of a config, and completes the settings that it decides."""
 
+from collections.abc import Collection
 import dataclasses
+from typing import Any
 
 from absl import logging
 import ml_collections
@@ -9,6 +11,7 @@ from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import spec
 from vit_jax.data import captions
 from vit_jax.data import pipeline
+from vit_jax.data import pixel_values
 from vit_jax.data import sources
 from vit_jax.data import subsets
 from vit_jax.data.rows import row_weights
@@ -73,6 +76,36 @@ def open_splits(config: ml_collections.ConfigDict) -> Splits:
   return Splits(train, test, holdout)
 
 
+def with_scale(
+  config: ml_collections.ConfigDict, splits: Splits, names: Collection[str]
+) -> ml_collections.ConfigDict:
+  """Returns a config whose `names`, 'mean' and 'std' of pixels, are measured.
+
+  Those of pictures stay as they are.
+  """
+  train = splits.train
+  if not train.is_stack or not names:
+    return config
+  config = config.copy_and_resolve_references()
+  measured = pixel_values.measure(train.source, train.num_channels)
+  for name in names:
+    config.pp[name] = measured[name]
+  return config
+
+
+def layout(
+  config: ml_collections.ConfigDict, source: sources.Source
+) -> dict[str, Any]:
+  """Returns the fields of `pipeline.Decoded` that the first image decides."""
+  kind = pixel_values.kind(source)
+  return {
+    'channels': config.pp.channels or kind.channels,
+    'is_float': kind.is_float,
+    # Transforms on the device are for 8 bits.
+    'on_host': bool(config.pp.randaugment) or kind.is_float,
+  }
+
+
 def _images(
   config: ml_collections.ConfigDict, split: str, train: bool
 ) -> pipeline.Decoded:
@@ -93,10 +126,9 @@ def _images(
     source,
     exif=config.pp.exif,
     on_bad_image=config.on_bad_image,
-    channels=config.pp.channels,
     train=train,
-    on_host=bool(config.pp.randaugment),
     weights=row_weights.scaled(source) if train else None,
+    **layout(config, source),
   )
 
 

@@ -11,11 +11,20 @@ import PIL.Image
 import PIL.ImageOps
 import simplejpeg
 
-Image = UInt8[np.ndarray, 'H W C']
+from vit_jax.data import stacks
 
-FORMATS = 'JPEG, PNG, WebP, BMP, TIFF, GIF, AVIF or HEIC'
+Image = stacks.Pixels
+Picture = UInt8[np.ndarray, 'H W C']
+
+FORMATS = 'JPEG, PNG, WebP, BMP, TIFF, GIF, AVIF, HEIC or .npy'
 
 _MAX_PIXELS = 1 << 27  # Twice as many as the largest image of ImageNet.
+
+# First bytes of JPEG, PNG, BMP, WebP.
+_PICTURES = (b'\xff\xd8', b'\x89PNG', b'BM', b'RIFF')
+
+# What Pillow raises at damaged files.
+_DAMAGED = (OSError, SyntaxError, EOFError, TypeError, struct.error)
 
 # By channel count: names in OpenCV and simplejpeg.
 _DECODERS = {
@@ -24,21 +33,46 @@ _DECODERS = {
 }
 
 
-def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
-  """Decodes an image file of any format of `FORMATS` to uint8 [H, W, channels].
+def decode(
+  data: bytes, *, channels: int | None = 3, exif: bool = False
+) -> Image:
+  """Decodes an image file of any format of `FORMATS` to [H, W, channels].
 
-  Greyscale, CMYK, palette and 16-bit files are converted; transparency is
+  Pictures become uint8, stacks what `stacks.as_pixels` returns; with `channels` None
+  pictures have three, stacks their own. Greyscale, CMYK, palette and 16-bit files are converted; transparency is
   dropped; a GIF gives its first frame. JPEG gives the pixels of
   `tf.image.decode_jpeg` bit for bit. `exif` turns the image upright by its EXIF
   tag; TIFF and HEIC always are. Raises ValueError at bytes that are not such an image.
   """
+  array = read_stack(data)
+  if array is not None:
+    return stacks.as_pixels(array, channels)
+  return _decode_picture(data, 3 if channels is None else channels, exif)
+
+
+def read_stack(data: bytes) -> np.ndarray | None:
+  """Returns the array in a .npy file or TIFF; None for pictures.
+
+  Raises ValueError at a damaged file.
+  """
+  if stacks.is_npy(data):
+    return stacks.read_npy(data)
+  if _pillow_kind(data) == 'TIFF' and (what := _stack_kind(data)):
+    return stacks.read_tiff(data, what)
+  return None
+
+
+def _decode_picture(data: bytes, channels: int, exif: bool) -> Picture:
   if channels not in _DECODERS:
-    raise ValueError(f'Files decode to 1 or 3 channels, not {channels}.')
+    raise ValueError(
+      f'it is a picture of 1 or 3 channels, must have {channels}: save such'
+      f' images as .npy or TIFF'
+    )
   _silence()
   flags, colorspace = _DECODERS[channels]
   is_jpeg = data.startswith(b'\xff\xd8')
   header = simplejpeg.decode_jpeg_header(data) if is_jpeg else None
-  if not is_jpeg and (kind := _pillow_kind(data)):
+  if kind := _pillow_kind(data):
     return _decode_by_pillow(data, kind, channels, exif)
   height, width = header[:2] if header else _size(data)
   _check_size(height, width)
@@ -56,11 +90,23 @@ def decode(data: bytes, *, channels: int = 3, exif: bool = False) -> Image:
   return image.reshape(*image.shape[:2], channels)
 
 
-def as_pixels(image: bytes | Image, channels: int = 3) -> Image:
-  """Returns the pixels of an image of a source, which may be decoded already."""
+def is_picture(data: bytes) -> bool:
+  """Whether a file is decoded to 1 or 3 channels of 8 bits."""
+  if kind := _pillow_kind(data):
+    return kind != 'TIFF' or not _stack_kind(data)
+  return data.startswith(_PICTURES)
+
+
+def as_pixels(
+  image: bytes | np.ndarray, channels: int | None = None, exif: bool = False
+) -> Image:
+  """Returns the pixels of an image of a source, see `decode`.
+
+  `image` is a file, or an array.
+  """
   if isinstance(image, np.ndarray):
-    return image
-  return decode(image, channels=channels)
+    return stacks.as_pixels(image, channels)
+  return decode(image, channels=channels, exif=exif)
 
 
 def _check_size(height: int, width: int) -> None:
@@ -81,18 +127,31 @@ def _pillow_kind(data: bytes) -> str:
   return ''
 
 
+def _stack_kind(data: bytes) -> str:
+  """Returns what a TIFF is that is not one picture of 8 or 16 bits, or ''."""
+  try:
+    with PIL.Image.open(io.BytesIO(data), formats=['TIFF']) as picture:
+      _check_size(picture.height, picture.width)
+      if (pages := getattr(picture, 'n_frames', 1)) > 1:
+        return f'a TIFF of {pages} pages'
+      wide = {'I': '32-bit integers', 'F': 'floats'}
+      return f'a TIFF of {wide[picture.mode]}' if picture.mode in wide else ''
+  except PIL.Image.DecompressionBombError:
+    return ''  # Refused when it is decoded.
+  except _DAMAGED:
+    # Pillow knows few combinations of channels and bits.
+    return 'a damaged TIFF, or one of other channels than pictures have'
+
+
 def _decode_by_pillow(
   data: bytes, kind: str, channels: int, exif: bool
-) -> Image:
+) -> Picture:
   """Returns the only picture of a file, or the first frame of a GIF."""
   if kind == 'HEIF':
     _open_heif()
   try:
     with PIL.Image.open(io.BytesIO(data), formats=[kind]) as picture:
       _check_size(picture.height, picture.width)
-      frames = getattr(picture, 'n_frames', 1)
-      if kind == 'TIFF' and frames > 1:
-        raise ValueError(f'a TIFF of {frames} pages, which must have one')
       if picture.mode in ('I', 'F'):
         raise ValueError(
           f"a {kind} of Pillow's mode {picture.mode}, whose values have no fixed"
@@ -102,11 +161,11 @@ def _decode_by_pillow(
       return _as_array(turned, channels)
   except PIL.Image.DecompressionBombError as e:
     raise ValueError(f'more pixels than the {_MAX_PIXELS} that are read') from e
-  except (OSError, SyntaxError, EOFError, struct.error) as e:
+  except _DAMAGED as e:
     raise ValueError(f'a damaged {kind}: {e}') from e
 
 
-def _as_array(picture: PIL.Image.Image, channels: int) -> Image:
+def _as_array(picture: PIL.Image.Image, channels: int) -> Picture:
   if picture.mode.startswith('I;16'):  # As OpenCV does: the upper 8 bits.
     grey = (np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8)
     return grey[..., None].repeat(channels, axis=-1)
@@ -154,7 +213,7 @@ def _size(data: bytes) -> tuple[int, int]:
   raise ValueError(f'not a {FORMATS} image')
 
 
-def _decode_jpeg(data: bytes, colorspace: str) -> Image:
+def _decode_jpeg(data: bytes, colorspace: str) -> Picture:
   decode = functools.partial(
     simplejpeg.decode_jpeg,
     data,

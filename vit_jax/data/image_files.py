@@ -13,8 +13,11 @@ from vit_jax.runtime import storage
 
 SUFFIXES = (
   '.jpg', '.jpeg', '.png', '.webp', '.bmp', '.tif', '.tiff', '.gif', '.avif',
-  '.heic', '.heif',
+  '.heic', '.heif', '.npy',
 )  # fmt: skip
+
+# Beside pictures, such files are taken for something else than images.
+_ARRAYS = '.npy'
 
 # Images of unsupported formats.
 _UNREAD = (
@@ -40,6 +43,11 @@ class Found:
     return not self.unread.keys().isdisjoint(_UNREAD)
 
 
+def is_array(name: str) -> bool:
+  """Whether a file name is that of an array."""
+  return name.lower().endswith(_ARRAYS)
+
+
 def is_read(name: str) -> bool:
   """Whether a file name has the suffix of a supported image format."""
   return name.lower().endswith(SUFFIXES)
@@ -49,7 +57,7 @@ def find(*folders: os.PathLike | str) -> Found:
   """Finds the images in the last folder and below it, except hidden files.
 
   Its parents come first: links to one of them are not followed, which would find
-  the same images without end.
+  the same images without end. Files .npy are images only where there are no pictures.
   """
   images, unread = [], collections.Counter[str]()
   for path in _walk(os.fspath(folders[-1]), {_id(x) for x in folders[:-1]}):
@@ -57,6 +65,10 @@ def find(*folders: os.PathLike | str) -> Found:
       images.append(path)
     else:
       unread[pathlib.PurePath(path).suffix.lower() or 'no suffix'] += 1
+  if pictures := [path for path in images if not is_array(path)]:
+    if others := len(images) - len(pictures):
+      unread[_ARRAYS] += others
+    images = pictures
   return Found(sorted(images), unread)
 
 

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 
 from vit_jax.data import image_files
+from vit_jax.data import stacks
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 
@@ -68,7 +69,7 @@ def _in_folder(folder: str) -> list[str]:
 class InputSource:
   """A source, see `sources`, of images by name, arrays or Pillow pictures.
 
-  Arrays are converted to `channels`. There are no labels.
+  Arrays are converted to `channels`, see `stacks.as_image`. There are no labels.
   """
 
   def __init__(self, images: Sequence[Any], channels: int):
@@ -142,15 +143,12 @@ def _as_png(picture: Any, name: str) -> bytes:
 
 
 def _as_array(image: Any, channels: int, name: str) -> np.ndarray:
-  """Returns uint8 [H, W, channels] without transparency."""
-  array = np.asarray(image)
-  if array.ndim == 2:
-    array = array[..., None]
-  if array.dtype != np.uint8 or array.ndim != 3 or 0 in array.shape:
-    raise errors.UserError(
-      f'{name} is {array.dtype} of shape {array.shape}: it must be uint8, [H, W]'
-      f' or [H, W, C], values from 0 to 255.'
-    )
+  """Returns an image [H, W, channels] without transparency."""
+  try:
+    array = stacks.as_image(np.asarray(image))
+  except ValueError as e:
+    text = str(e).removeprefix('it ')
+    raise errors.UserError(f'{name} {text}.') from e
   have = array.shape[-1]
   if have == 4 and channels == 3:
     return array[..., :3]

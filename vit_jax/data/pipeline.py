@@ -3,7 +3,8 @@
 The order of the images depends on the seed alone and the step is the position:
 any number of threads, workers or hosts gives the same batches, and resuming needs
 no saved state. Memory: `prefetch` batches, uint8 pixels in training and uint16 in
-evaluation, for this process and for each worker.
+evaluation, or float32 for images of more than 8 bits, for this process and for each
+worker.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,8 @@ import grain
 import numpy as np
 
 from vit_jax.data import decoding
+from vit_jax.data import pixel_values
+from vit_jax.data import preprocessing
 from vit_jax.data import sources
 from vit_jax.data.augmentation import transforms
 from vit_jax.runtime import errors
@@ -52,6 +55,11 @@ class Decoded:
   pad_to: int = 0  # Length: elements past the end of the source are masked.
   train: bool = False
   on_host: bool = False  # Whether small images too are transformed on the host.
+  # Whether images become float32, in [0, 255] or beyond, see `stacks`: it is part of
+  # the compiled step, so all hosts must agree. None: as each image is.
+  is_float: bool | None = False
+  # What a model expects, to refuse values of another unit.
+  expected: preprocessing.Preprocessing | None = None
   weights: np.ndarray | None = None  # In the training loss, see `row_weights`.
   skipped: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -65,6 +73,11 @@ class Decoded:
     """Number of channels of the decoded images."""
     shape = self.source.image_shape
     return self.channels or (shape[-1] if shape else 3)
+
+  @property
+  def is_stack(self) -> bool:
+    """Whether images are not like pictures in depth or channels."""
+    return bool(self.is_float) or self.num_channels not in (1, 3)
 
   @property
   def is_raw(self) -> bool:
@@ -88,9 +101,21 @@ class Decoded:
       raise errors.UserError(f'None of {attempts} images can be decoded.')
     return self._masked()
 
+  def _pixels(self, image: bytes | np.ndarray) -> decoding.Image:
+    """Decodes an image; raises ValueError if it is not like the others."""
+    pixels = decoding.as_pixels(image, self.num_channels, self.exif)
+    if self.expected:
+      pixel_values.check_scale(pixels, self.expected)
+    if self.is_float:
+      return pixels.astype(np.float32)
+    if self.is_float is not None and pixels.dtype != np.uint8:
+      raise ValueError('it has more than 8 bits, unlike the first image')
+    return pixels
+
   def _masked(self) -> dict[str, Any]:
     height, width = (self.source.image_shape or (1, 1))[:2]
-    image = np.zeros((height, width, self.num_channels), np.uint8)
+    dtype = np.float32 if self.is_float else np.uint8
+    image = np.zeros((height, width, self.num_channels), dtype)
     return {'image': image, 'mask': np.bool_(False), **self._target(None)}
 
   def _target(self, example: dict[str, Any] | None) -> dict[str, Any]:
@@ -104,13 +129,8 @@ class Decoded:
     name = f'image {index}'
     try:
       example = self.source[index]
-      image, name = example['image'], example['name']
-      if not isinstance(image, np.ndarray):
-        image = decoding.decode(
-          image, channels=self.num_channels, exif=self.exif
-        )
-      elif image.dtype != np.uint8:
-        raise ValueError(f'its pixels are {image.dtype}, must be uint8')
+      name = example['name']
+      image = self._pixels(example['image'])
     except (OSError, ValueError) as e:
       name = getattr(e, 'filename', None) or name
       if self.on_bad_image == 'raise':
@@ -175,7 +195,7 @@ def train_batches(
     prefetch: number of batches to prepare ahead.
 
   Yields:
-    {'image': uint8 [batch_size / count, H, W, C], 'label': int32}, or the other
+    {'image': uint8 or float32 [batch_size / count, H, W, C], 'label': int32}, or the other
     targets of `data` and `transform`; 'weight' float32 if `data` has weights.
   """
   index, count = shard
@@ -208,7 +228,7 @@ def eval_batches(
   batches.
 
   Yields:
-    {'image': uint8 or uint16 [B, H, W, C], 'label': int32 [B], 'mask': bool [B]}.
+    {'image': uint8, uint16 or float32 [B, H, W, C], 'label': int32 [B], 'mask': bool [B]}.
   """
   index, count = shard
   num_batches = -(-len(data.source) // batch_size)

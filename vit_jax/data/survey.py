@@ -16,15 +16,13 @@ from vit_jax.data import class_counts
 from vit_jax.data import copies
 from vit_jax.data import decoding
 from vit_jax.data import numbers
+from vit_jax.data import pixel_values
 from vit_jax.data import sources
+from vit_jax.data import stacks
 from vit_jax.data.rows import row_weights
 from vit_jax.data.rows import table_files
 
 _EXAMPLES = 5  # Copies that are named.
-
-
-def _nothing() -> np.ndarray:
-  return np.zeros(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +34,7 @@ class _Facts:
   format: str = ''
   mode: str = ''
   size: tuple[int, int] = (0, 0)
-  mean: np.ndarray = dataclasses.field(default_factory=_nothing)
-  square: np.ndarray = dataclasses.field(default_factory=_nothing)
+  moments: pixel_values.Moments | None = None
   thumbnail: np.ndarray | None = None
 
 
@@ -90,43 +87,51 @@ def of_dataset(
 
 
 def _examine_all(source: sources.Source) -> list[_Facts]:
+  channels = pixel_values.kind(source).channels or 3
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-    examine = functools.partial(_examine, source)
+    examine = functools.partial(_examine, source, channels)
     return list(pool.map(examine, range(len(source))))
 
 
-def _examine(source: sources.Source, index: int) -> _Facts:
+def _examine(source: sources.Source, channels: int, index: int) -> _Facts:
   name = f'image {index}'
   try:
     example = source[index]
     image, name = example['image'], example['name']
-    header = {'format': 'array', 'mode': 'array'}
-    if not isinstance(image, np.ndarray):
-      header = _header(image)
-      image = decoding.decode(image)
+    header = _header(image)
+    image = decoding.as_pixels(image, channels)
   except (OSError, ValueError) as e:
     return _Facts(
       getattr(e, 'filename', None) or name,
       reason=getattr(e, 'strerror', None) or str(e),
     )
-  pixels = image.reshape(-1, image.shape[-1]) / 255
   return _Facts(
     name,
     size=image.shape[:2],
-    mean=pixels.mean(0),
-    square=(pixels**2).mean(0),
+    moments=pixel_values.moments(image),
     thumbnail=copies.thumbnail(image),
     **header,
   )
 
 
-def _header(data: bytes) -> dict[str, str]:
-  """Returns format and mode of a file, such as JPEG and RGB."""
+def _header(data: bytes | np.ndarray) -> dict[str, str]:
+  """Returns format and mode of an image, such as JPEG and RGB."""
+  if isinstance(data, np.ndarray):
+    return {'format': 'array', 'mode': _mode(data)}
+  array = decoding.read_stack(data)
+  if array is not None:
+    name = 'NPY' if stacks.is_npy(data) else 'TIFF'
+    return {'format': name, 'mode': _mode(array)}
   try:
     with Image.open(io.BytesIO(data)) as image:
       return {'format': image.format or 'unknown', 'mode': image.mode}
   except PIL.UnidentifiedImageError:
     return {'format': 'unknown', 'mode': 'unknown'}
+
+
+def _mode(array: np.ndarray) -> str:
+  channels = stacks.as_image(array).shape[-1]
+  return f'{array.dtype.name}, {channels} channel{"s" * (channels > 1)}'
 
 
 def _summary(facts: list[_Facts]) -> dict[str, Any]:
@@ -142,11 +147,8 @@ def _summary(facts: list[_Facts]) -> dict[str, Any]:
     lengths = [x.size[axis] for x in good]
     smallest, median, largest = np.quantile(lengths, (0, 0.5, 1))
     result[name] = [int(smallest), int(median), int(largest)]
-  mean = np.mean([x.mean for x in good], axis=0)
-  square = np.mean([x.square for x in good], axis=0)
-  result['mean'] = np.round(mean, 4).tolist()
-  result['std'] = np.round(np.sqrt(square - mean**2), 4).tolist()
-  return result
+  scale = pixel_values.scale([x.moments for x in good if x.moments])
+  return result | {name: list(values) for name, values in scale.items()}
 
 
 def _named(

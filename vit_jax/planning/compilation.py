@@ -72,7 +72,8 @@ def open_splits(
         num_classes=num_classes,
         data_dir=config.tfds_data_dir,
       )
-    return pipeline.Decoded(source, channels=config.pp.channels, train=train)
+    layout = datasets.layout(config, source)
+    return pipeline.Decoded(source, train=train, **layout)
 
   return datasets.Splits(
     decoded(config.pp.train, train=True), decoded(config.pp.test, train=False)
@@ -91,7 +92,8 @@ def batch(
   raw = data.train.source.image_shape
   if data.preprocess.on_device and raw is not None:
     size = raw[:2]
-  image = struct((config.batch, *size, data.train.num_channels), jnp.uint8)
+  dtype = jnp.float32 if data.train.is_float else jnp.uint8
+  image = struct((config.batch, *size, data.train.num_channels), dtype)
   if spec.has_texts(config.model):
     shape = (config.batch, config.model.pp.max_len)
     return {'image': image, 'tokens': struct(shape, jnp.int32)}

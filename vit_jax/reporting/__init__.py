@@ -10,12 +10,14 @@ curves              metrics of a run to lines
 plot                figures of numbers
 attention_pictures  figures of attention and of the first layer
 contact_sheet       images of a batch
+colours             images of any number of channels as pictures
 demo_page           the page that classifies a dropped image
 """
 
 # What other rooms import.
 __all__ = (
   'attention_pictures',
+  'colours',
   'contact_sheet',
   'curves',
   'demo_page',

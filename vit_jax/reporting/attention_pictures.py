@@ -13,6 +13,7 @@ import numpy as np
 
 from vit_jax import predictor as predictor_lib
 from vit_jax.evaluation import attention_maps
+from vit_jax.reporting import colours
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib
@@ -57,8 +58,7 @@ def draw(
 
 def as_picture(image: Float[np.ndarray, 'H W C']) -> Picture:
   """Returns an image with three channels, enlarged if it is small."""
-  if image.shape[-1] != 3:
-    image = image[..., :1].repeat(3, axis=-1)
+  image = colours.of_image(image)
   scale = max(1, -(-_MIN_SIDE // min(image.shape[:2])))
   size = (image.shape[1] * scale, image.shape[0] * scale)
   # Nearest neighbours: the pixels of small images stay visible.
@@ -131,8 +131,10 @@ def _draw_model(
 
 def _filters(kernel: Float[np.ndarray, 'h w C D']) -> Any:
   filters = attention_maps.first_filters(kernel)
-  if filters.shape[-1] != 3:
-    filters = filters[..., :1].repeat(3, axis=-1)
+  channels = filters.shape[-1]
+  if channels != 3:  # As `colours` chooses; all have one scale.
+    shown = filters[..., : 3 if channels > 3 else 1]
+    filters = np.broadcast_to(shown, (*filters.shape[:3], 3))
   columns = min(7, len(filters))
   rows = len(filters) // columns
   tiles = filters[: rows * columns].reshape(rows, columns, *filters.shape[1:])

@@ -2,6 +2,7 @@
 
 import math
 
+from absl import logging
 import cv2
 import jax
 from jaxtyping import ArrayLike, Float, UInt8
@@ -14,6 +15,7 @@ from vit_jax.data import decoding
 from vit_jax.data import label_texts
 from vit_jax.data import pipeline
 from vit_jax.data import sources
+from vit_jax.reporting import colours
 from vit_jax.runtime import errors
 from vit_jax.training import resolve
 
@@ -71,7 +73,11 @@ def load_batch(
     )
     images, captions = _augment(next(batches), data, config.seed)
   mean, std = np.float32(config.pp.mean), np.float32(config.pp.std)
-  return np.asarray(images) * std + mean, captions
+  pixels = np.asarray(images) * std + mean
+  if data.train.is_stack:
+    logging.info('%s', colours.note(pixels.shape[-1]))
+    pixels = np.stack([colours.of_image(x) for x in pixels])
+  return pixels, captions
 
 
 def _captions(labels: ArrayLike, data: batching.Data) -> Captions:
@@ -92,10 +98,11 @@ def of_classes(source: sources.LabelledSource) -> Sheet:
       image = decoding.as_pixels(example['image'])
     except (OSError, ValueError):  # Counted by `survey`.
       continue
-    images.append(cv2.resize(image, (_MIN_SIDE, _MIN_SIDE)))
+    small = cv2.resize(image, (_MIN_SIDE, _MIN_SIDE))
+    small = small.reshape(_MIN_SIDE, _MIN_SIDE, -1).astype(np.float32) / 255
+    images.append(colours.of_image(small))
     captions.append(label_texts.lines(example['label'], source))
-  stacked = np.stack(images).reshape(len(images), _MIN_SIDE, _MIN_SIDE, -1)
-  return draw(stacked.astype(np.float32) / 255, captions)
+  return draw(np.stack(images), captions)
 
 
 def _chosen(source: sources.LabelledSource) -> list[int]:

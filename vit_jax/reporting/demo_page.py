@@ -27,9 +27,16 @@ def page(predictor: predictor_lib.Predictor, title: str, top_k: int = 5) -> Any:
   """Returns the page, a `gradio.Blocks` that shows `top_k` classes.
 
   Raises:
-    errors.UserError: if gradio is missing, or the model cannot predict.
+    errors.UserError: if gradio is missing, or the model cannot predict or takes other
+      images than pictures.
   """
   gradio = _import_gradio()
+  channels = predictor.image_shape[-1]
+  if channels not in (1, 3):
+    raise errors.UserError(
+      f'The page takes pictures of 1 or 3 channels, but the model has {channels}:'
+      f' see vit-jax predict.'
+    )
   # Compiles the model, and fails before the page is served.
   predictor.predict(np.zeros(predictor.image_shape, np.uint8))
   draws = predictor.weights.spec.num_heads > 0

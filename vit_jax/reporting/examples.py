@@ -13,6 +13,7 @@ from vit_jax.evaluation import multilabel
 from vit_jax.evaluation import ranking
 from vit_jax.evaluation import regression
 from vit_jax.evaluation import scores
+from vit_jax.reporting import colours
 from vit_jax.reporting import gallery
 from vit_jax.reporting import plot
 from vit_jax.weights import record as weights_lib
@@ -32,7 +33,8 @@ def sections(
   """
   labelled.check_task(predictor.weights, source)
   found = _OF_TASK[predictor.weights.task](predictor, source)
-  return {**found, 'skipped': len(predictor.skipped)}
+  note = colours.note(predictor.image_shape[-1])
+  return {**found, 'skipped': len(predictor.skipped), 'colours': note}
 
 
 def _of_class(

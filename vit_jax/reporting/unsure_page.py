@@ -6,6 +6,7 @@ import pathlib
 from vit_jax import predictor as predictor_lib
 from vit_jax.configs import labels as labels_lib
 from vit_jax.evaluation import ranking
+from vit_jax.reporting import colours
 from vit_jax.reporting import gallery
 from vit_jax.reporting import pages
 from vit_jax.runtime import errors
@@ -66,6 +67,7 @@ def write(
     count=len(rows),
     order=_ORDERS[weights.task],
     examples={'Least sure': gallery.pictures(drawn_by, shown, captions)},
+    colours=colours.note(drawn_by.image_shape[-1]),
     skipped=sorted(skipped.items()),
   )
   with errors.writing(f'html={path}'):

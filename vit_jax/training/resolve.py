@@ -110,11 +110,15 @@ def resolve(
     known = {name: flat.get(name) for name in _DECIDED}
   elif config.pretrained:
     weights, known = get_pretrained(config)
+  is_open = [
+    name for name in ('mean', 'std') if config.pp[name] is None and not begun
+  ]
   config = resolved.with_defaults(config, known)
   if spec.has_texts(config.model) and not config.vocabulary:
     config.vocabulary = known.get('vocabulary') or ''
   config = datasets.with_data(config)
   splits = open_splits(config)
+  config = datasets.with_scale(config, splits, is_open)
   config = resolved.in_steps(config, len(splits.train.source))
   config = validate.validate(config)
   if config.attention == 'auto' and not measure:

@@ -19,6 +19,7 @@ from vit_jax.data.augmentation import crops
 from vit_jax.data.augmentation import randaugment
 
 Image = decoding.Image
+Resized = UInt8[np.ndarray, 'h w C'] | Float32[np.ndarray, 'h w C']
 
 
 def resize(image: Image, size: crops.Size) -> Float32[np.ndarray, 'h w C']:
@@ -39,7 +40,7 @@ class Pending:
   Making it elsewhere and copying it would cost a fifth of the loader's time.
   """
 
-  image: np.ndarray  # uint8 or uint16 [H, W, C].
+  image: np.ndarray  # uint8, uint16 or float32 [H, W, C].
   size: crops.Size
   flip: bool = False
 
@@ -60,7 +61,12 @@ class Pending:
 
 
 def stack(images: Sequence[Any]) -> np.ndarray:
-  """Stacks arrays, numbers or `Pending` images of one shape and dtype."""
+  """Stacks arrays or numbers of one shape and dtype, or `Pending` images.
+
+  Images of several dtypes become float32.
+  """
+  if len({x.dtype for x in map(_pixels, images)}) > 1:
+    images = [_as_float32(x) for x in images]
   if not isinstance(images[0], Pending):
     return np.stack(images)
   batch = np.empty((len(images), *images[0].shape), images[0].image.dtype)
@@ -69,9 +75,23 @@ def stack(images: Sequence[Any]) -> np.ndarray:
   return batch
 
 
+def _pixels(image: Any) -> Any:
+  return image.image if isinstance(image, Pending) else image
+
+
+def _as_float32(image: Any) -> Any:
+  """Returns an image, see `eval_image`, as float32 in [0, 255]."""
+  pixels = _pixels(image).astype(np.float32)
+  if _pixels(image).dtype == np.uint16:
+    pixels /= 256
+  if isinstance(image, Pending):
+    return dataclasses.replace(image, image=pixels)
+  return pixels
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainImage(crops.RandomCrop, grain.transforms.RandomMap):
-  """Crops, resizes, mirrors and distorts uint8 [H, W, C] at random.
+  """Crops, resizes, mirrors and distorts images [H, W, C] at random.
 
   The result is `Pending`, or with RandAugment an array.
   """
@@ -87,9 +107,7 @@ class TrainImage(crops.RandomCrop, grain.transforms.RandomMap):
     made = randaugment.randaugment(image.make(), rng, *self.randaugment)
     return {**element, 'image': made}
 
-  def _crop(
-    self, image: Image, rng: np.random.Generator
-  ) -> UInt8[np.ndarray, 'h w C']:
+  def _crop(self, image: Image, rng: np.random.Generator) -> Resized:
     if self.takes_window:
       return self._random_window(image, rng)
     height, width, _ = image.shape
@@ -98,9 +116,7 @@ class TrainImage(crops.RandomCrop, grain.transforms.RandomMap):
     )
     return image[top : top + h, left : left + w]
 
-  def _random_window(
-    self, image: Image, rng: np.random.Generator
-  ) -> UInt8[np.ndarray, 'h w C']:
+  def _random_window(self, image: Image, rng: np.random.Generator) -> Resized:
     image = Pending(image, self.window_source).make()
     if self.pad:
       sides = ((self.pad, self.pad), (self.pad, self.pad), (0, 0))
@@ -110,10 +126,12 @@ class TrainImage(crops.RandomCrop, grain.transforms.RandomMap):
     return image[top : top + self.size[0], left : left + self.size[1]]
 
 
-def resize_bicubic(
-  image: Image, size: crops.Size
-) -> UInt8[np.ndarray, 'h w C']:
-  """Resizes as Pillow does, which averages where it makes an image smaller."""
+def resize_bicubic(image: Image, size: crops.Size) -> Resized:
+  """Resizes as Pillow does, which averages where it makes an image smaller.
+
+  It takes channel by channel: Pillow has no pictures of other channels than 1, 3 and 4,
+  nor colours of float32, which stays float32.
+  """
   channels = [
     np.asarray(
       PIL.Image.fromarray(channel).resize(
@@ -131,9 +149,9 @@ def eval_image(
   resize: int | crops.Size | None = None,
   interpolation: str = 'bilinear',
 ) -> Pending | Shaped[np.ndarray, 'h w C']:
-  """Resizes to fixed point, uint16 in steps of 1/256, or 'bicubic' to uint8.
+  """Resizes uint8 to fixed point, uint16 in steps of 1/256, or 'bicubic' to uint8.
 
-  That is exact enough at half the bytes of float32; rounding to uint8, as Pillow
+  float32 stays float32. That is exact enough at half the bytes of float32; rounding to uint8, as Pillow
   does, would change a prediction in a thousand of the official models. `resize` is
   the shorter side, or (height, width), of an image whose centre is then cropped to
   `size`.
@@ -143,8 +161,9 @@ def eval_image(
     resized = crops.resized_size(height, width, resize or size, 'bicubic')
     image = resize_bicubic(image, resized)
     return np.ascontiguousarray(image[crops.centre(resized, size)])
-  # OpenCV computes in float32 and rounds once, at the end.
-  image = np.multiply(image, 256, dtype=np.uint16)
+  if image.dtype == np.uint8:
+    # OpenCV computes in float32 and rounds once, at the end.
+    image = np.multiply(image, 256, dtype=np.uint16)
   if resize is None:
     return Pending(image, size)
   height, width, _ = image.shape
@@ -154,7 +173,7 @@ def eval_image(
 
 @dataclasses.dataclass(frozen=True)
 class EvalImage(grain.transforms.Map):
-  """Applies `eval_image` to uint8 [H, W, C]."""
+  """Applies `eval_image` to images [H, W, C]."""
 
   size: crops.Size
   resize: int | crops.Size | None = None
@@ -168,7 +187,7 @@ class EvalImage(grain.transforms.Map):
 
 
 def lit_image(
-  image: Image, size: crops.Size, crop: bool = False
+  image: decoding.Picture, size: crops.Size, crop: bool = False
 ) -> UInt8[np.ndarray, 'h w C']:
   """Resizes as the official LiT preprocessing does, which truncates decimals.
 
@@ -198,7 +217,8 @@ class LitImage(grain.transforms.Map):
 
   def map(self, element: dict) -> dict:
     image: Any = element['image']
-    if self.resize is None and self.interpolation == 'bilinear':
+    is_official = self.resize is None and self.interpolation == 'bilinear'
+    if is_official and image.dtype == np.uint8:
       image = lit_image(image, self.size, self.crop)
     else:
       resize = self.resize or (min(self.size) if self.crop else None)

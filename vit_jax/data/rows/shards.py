@@ -128,6 +128,8 @@ def _examples(
       images = [s for s in files if image_files.is_read(f'.{s}')]
       if not images:
         continue
+      # An array beside a picture is something else than an image.
+      images.sort(key=lambda s: image_files.is_array(f'.{s}'))
       places.append((shard, *files[images[0]]))
       names.append(f'{path}, {key}.{images[0]}')
       rows.append(_fields(path, key, files, columns))
