@@ -1,6 +1,8 @@
 """Checks shapes in signatures while tests run; fixtures that many tests share."""
 
 from collections.abc import Iterator
+import gc
+import itertools
 import os
 import signal
 import sys
@@ -22,6 +24,9 @@ os.environ['XLA_FLAGS'] = _XLA_FLAGS
 
 # Who starts tests in the background may have Ctrl-C ignored, as would what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tracing makes many objects, few of them cycles: Python would look for those often.
+gc.set_threshold(50_000, 20, 20)
 
 # Annotations such as Float[Array, 'B L D'] become checks of every call, in modules
 # that are imported from here on.
@@ -59,11 +64,15 @@ def _ctrl_c_is_of_pytest() -> Iterator[None]:
     yield
 
 
+_MODULES = itertools.count(1)
+
+
 @pytest.fixture(autouse=True, scope='module')
 def _forget_programs() -> Iterator[None]:
-  """Frees what a module compiled; each worker would grow by gigabytes."""
+  """Frees what eight modules compiled; each worker would grow by gigabytes."""
   yield
-  jax.clear_caches()
+  if next(_MODULES) % 8 == 0:
+    jax.clear_caches()
 
 
 @pytest.fixture
@@ -91,3 +100,15 @@ def lit_run(captions, tmp_path_factory):
 
   workdir = tmp_path_factory.mktemp('lit_run')
   return train.train_and_evaluate(tiny_lit(captions), str(workdir)), workdir
+
+
+@pytest.fixture(scope='session')
+def teacher(tmp_path_factory):
+  """The folder of the artifact of `teacher_weights`, for reading."""
+  from taught import teacher_weights
+
+  from vit_jax.weights import artifact
+
+  folder = tmp_path_factory.mktemp('teacher') / 'artifact'
+  artifact.save(folder, teacher_weights())
+  return folder

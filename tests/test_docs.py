@@ -51,6 +51,7 @@ def test_the_readme_is_short():
   assert PAGES[0].read_text().count('\n') <= 150
 
 
+@pytest.mark.slow
 def test_a_loop_of_ones_own_trains_a_new_head():
   text = (REPOSITORY / 'docs' / 'fine-tuning.md').read_text()
   (code,) = re.findall(r'```python\n(.*?)```', text, re.DOTALL)

@@ -58,6 +58,7 @@ def test_functions_have_examples_that_run(function, names):
   run(function.__doc__, function.__qualname__, names)
 
 
+@pytest.mark.slow
 def test_methods_of_a_loaded_model_have_examples_that_run(names):
   run(predictor.Predictor.__doc__, 'Predictor', names)
   for method in METHODS:

@@ -5,6 +5,7 @@ import json
 import cv2
 import numpy as np
 from processes import run
+import pytest
 
 from benchmarks import sources as forms
 from vit_jax.data import sources
@@ -20,6 +21,7 @@ def rows_of(*args, path):
   return json.loads(path.read_text())['rows']
 
 
+@pytest.mark.slow
 def test_host_bytes_of_photographs(image_folder, tmp_path):
   train, evaluation = rows_of(
     f'--folder={image_folder}',
@@ -34,6 +36,7 @@ def test_host_bytes_of_photographs(image_folder, tmp_path):
   assert train['images_s'] > 0
 
 
+@pytest.mark.slow
 def test_small_images_are_measured_raw_too(tmp_path):
   root = tmp_path / 'small'
   for split in ('train', 'test'):
@@ -50,6 +53,7 @@ def test_small_images_are_measured_raw_too(tmp_path):
   assert raw['library'] == 'vit_jax raw'
 
 
+@pytest.mark.slow
 def test_missing_peer_is_an_error(image_folder):
   process = run(
     MODULE,

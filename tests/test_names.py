@@ -73,6 +73,7 @@ class Text(html.parser.HTMLParser):
     self.text.append(data)
 
 
+@pytest.mark.slow
 def test_run_and_report_keep_class_names(workdir):
   assert checkpoint.read(workdir).class_names == CLASSES
   assert checkpoint.read(workdir / 'artifact').class_names == CLASSES
@@ -84,6 +85,7 @@ def test_run_and_report_keep_class_names(workdir):
   assert (workdir / 'report.html').read_text() == page
 
 
+@pytest.mark.slow
 def test_evaluation_keeps_class_names(workdir):
   predictor = vit_jax.load(workdir)
   source = sources.get_source(str(workdir.parent / 'images'), 'test')
@@ -93,6 +95,7 @@ def test_evaluation_keeps_class_names(workdir):
   assert list(result['classes']) == result['labels'] == CLASSES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('how', ['--csv', '--json'])
 def test_predictions_keep_names(how, workdir):
   names = files_of(workdir)
@@ -113,6 +116,7 @@ def test_predictions_keep_names(how, workdir):
   assert sorted(found) == sorted((n, c) for n in names for c in CLASSES)
 
 
+@pytest.mark.slow
 def test_tables_have_one_line_for_each_class(workdir, capsys):
   names = files_of(workdir)
   rows = zip(names, vit_jax.load(workdir).predict(names), strict=True)
@@ -122,6 +126,7 @@ def test_tables_have_one_line_for_each_class(workdir, capsys):
   assert sum(line.endswith(r'two\nlines') for line in lines) == len(names)
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(workdir, tmp_path):
   names = files_of(workdir)[:2]
   paths = attention_pictures.draw(vit_jax.load(workdir), names, tmp_path)
@@ -133,6 +138,7 @@ def test_pictures_are_drawn(workdir, tmp_path):
   assert contact_sheet.draw(images, captions).min() == 0
 
 
+@pytest.mark.slow
 def test_features_keep_file_names(workdir, tmp_path):
   names = files_of(workdir)
   output = tmp_path / '$x_$ % "א🐱.npz'
@@ -141,6 +147,7 @@ def test_features_keep_file_names(workdir, tmp_path):
   assert np.load(output)['names'].tolist() == names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('to', ['huggingface', 'timm'])
 def test_converted_weights_keep_class_names(to, workdir, tmp_path):
   out = tmp_path / '$out_$'
@@ -166,6 +173,7 @@ def test_figures_show_a_name_as_it_is(name, tmp_path):
   assert {want, 'other', '$x_'} <= set(drawn)
 
 
+@pytest.mark.slow
 def test_file_names_need_not_be_text(workdir, tmp_path):
   pq = pytest.importorskip('pyarrow.parquet')
   image = os.fsencode(files_of(workdir)[0])

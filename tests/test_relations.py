@@ -48,6 +48,7 @@ def trained(folder, tmp_path_factory):
   return train_briefly(folder, workdir), workdir
 
 
+@pytest.mark.slow
 def test_order_of_directory_entries_changes_nothing(
   folder, trained, tmp_path, monkeypatch
 ):
@@ -75,6 +76,7 @@ def test_order_of_directory_entries_changes_nothing(
     np.testing.assert_array_equal(got[name], want, name)
 
 
+@pytest.mark.slow
 def test_renaming_classes_permutes_the_outputs(folder, trained, tmp_path):
   names = {'blue': 'z', 'green': 'x', 'red': 'y'}  # In another order.
   for split, colour in itertools.product(('train', 'test'), COLOURS):
@@ -95,6 +97,7 @@ def test_renaming_classes_permutes_the_outputs(folder, trained, tmp_path):
     assert max(want.values()) > 0.4  # It has learned something.
 
 
+@pytest.mark.slow
 def test_epochs_equal_steps(folder, trained, tmp_path):
   # 36 images: an epoch is one step.
   got = train_briefly(
@@ -109,6 +112,7 @@ def test_epochs_equal_steps(folder, trained, tmp_path):
     np.testing.assert_array_equal(got[name], want, name)
 
 
+@pytest.mark.slow
 def test_number_of_threads_and_accumulation_change_nothing(
   folder, trained, tmp_path
 ):

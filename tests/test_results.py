@@ -32,6 +32,7 @@ def recorded(tmp_path_factory):
   return folder, root / 'run', root / 'result'
 
 
+@pytest.mark.slow
 def test_record_keeps_metrics_and_no_paths(recorded):
   folder, workdir, output = recorded
   result = json.loads((output / 'result.json').read_text())
@@ -49,6 +50,7 @@ def test_record_keeps_metrics_and_no_paths(recorded):
   assert len(colours) > 50
 
 
+@pytest.mark.slow
 def test_recorded_model_is_float16(recorded):
   _, workdir, output = recorded
   size = (workdir / 'artifact_ema' / 'model.npz').stat().st_size
@@ -61,6 +63,7 @@ def test_recorded_model_is_float16(recorded):
   assert not np.array_equal(kernel, want['head']['kernel'])
 
 
+@pytest.mark.slow
 def test_check_compares_accuracy_and_classes(recorded, tmp_path):
   folder, _, output = recorded
   table = check_result.check(output, str(folder))
@@ -83,6 +86,7 @@ def test_check_compares_accuracy_and_classes(recorded, tmp_path):
     check_result.check(output, str(tmp_path / 'other'))
 
 
+@pytest.mark.slow
 def test_result_without_its_model_is_not_checked(recorded, tmp_path):
   folder, workdir, output = recorded
   record_result.record(workdir, tmp_path / 'new', HOW, model=False)
@@ -105,6 +109,7 @@ def test_results_page_has_the_recorded_numbers():
     assert result['commit'] in row
 
 
+@pytest.mark.slow
 def test_unfinished_runs_and_existing_folders_are_refused(recorded, tmp_path):
   _, workdir, output = recorded
   with pytest.raises(errors.UserError, match='exists'):

@@ -18,6 +18,7 @@ def statuses(findings):
   return {finding.what: finding.status for finding in findings}
 
 
+@pytest.mark.slow
 def test_doctor_finds_nothing_wrong(image_folder):
   result = call_command('doctor', f'--dataset={image_folder}')
   assert result.returncode == 0, result.stdout + result.stderr

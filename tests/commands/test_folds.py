@@ -36,6 +36,7 @@ def test_a_part_of_the_images_is_divided():
       folds.splits(train, count)
 
 
+@pytest.mark.slow
 def test_metrics_are_averaged_and_finished_folds_stay(image_folder, tmp_path):
   config = tiny(image_folder)
   config.total_steps = config.warmup_steps = 2

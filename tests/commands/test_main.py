@@ -164,6 +164,7 @@ def test_predicting_agrees_with_evaluation(finished):
   assert '%' in result.stdout
 
 
+@pytest.mark.slow
 def test_fine_tuning_from_an_artifact_at_another_size(finished, tmp_path):
   folder, workdir = finished
   result = train(
@@ -225,7 +226,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize('case', WRONG)
+@pytest.mark.parametrize(
+  'case',
+  [
+    pytest.param(case, marks=[pytest.mark.slow] if case == 'divergence' else [])
+    for case in WRONG
+  ],
+)
 def test_a_mistake_gives_one_line_and_exit_code_1(case, image_folder, tmp_path):
   overrides, message = WRONG[case]
   result = train(image_folder, tmp_path / 'run', *overrides)

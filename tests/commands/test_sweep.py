@@ -43,6 +43,7 @@ def finished(tmp_path_factory):
   )
 
 
+@pytest.mark.slow
 def test_the_best_rate_is_trained_on_everything(finished):
   _, workdir, result = finished
   low, failed, high = result['trials']
@@ -68,6 +69,7 @@ def test_the_best_rate_is_trained_on_everything(finished):
   assert image.shape[0] > 300 > image.min()
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_not_run_again(finished, monkeypatch):
   folder, workdir, want = finished
   runs = []
@@ -93,6 +95,7 @@ def test_a_sweep_of_which_nothing_ends(image_folder, tmp_path, monkeypatch):
     sweep.sweep(get_config(image_folder), str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'setting, value, message',
   [
@@ -112,6 +115,7 @@ def test_a_sweep_with_other_settings_is_refused(
   assert str(workdir / 'trials' / 'base_lr=0.003') in str(error.value)
 
 
+@pytest.mark.slow
 def test_other_settings_of_a_final_run_are_refused_before_any_trial(
   finished, tmp_path, monkeypatch
 ):
@@ -125,6 +129,7 @@ def test_other_settings_of_a_final_run_are_refused_before_any_trial(
     sweep.sweep(config, str(tmp_path / 'run'))
 
 
+@pytest.mark.slow
 def test_settings_that_change_no_result_may_change(finished, monkeypatch):
   folder, workdir, want = finished
   monkeypatch.setattr(train, 'train_and_evaluate', never)
@@ -133,6 +138,7 @@ def test_settings_that_change_no_result_may_change(finished, monkeypatch):
   assert sweep.sweep(config, str(workdir))['test'] == want['test']
 
 
+@pytest.mark.slow
 def test_other_images_are_refused(finished, tmp_path, monkeypatch):
   folder, workdir, _ = finished
   moved = tmp_path / 'images'
@@ -149,6 +155,7 @@ def test_other_images_are_refused(finished, tmp_path, monkeypatch):
     moved.rename(folder)
 
 
+@pytest.mark.slow
 def test_a_sweep_in_a_bucket_stays_there(finished, tmp_path, monkeypatch):
   """A folder stands for the bucket, as in test_storage.py."""
   folder, _, _ = finished

@@ -109,6 +109,7 @@ def test_wrong_flags_of_a_sweep_give_one_line(args, message):
   assert '\n' not in str(error.value)
 
 
+@pytest.mark.slow
 def test_main_refuses_the_run_file_of_a_sweep(tmp_path):
   result = run(
     'vit_jax.main',

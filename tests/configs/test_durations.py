@@ -132,6 +132,7 @@ def contents(folder):
   }
 
 
+@pytest.mark.slow
 def test_fewer_steps_than_done_are_refused_before_writing(
   image_folder, tmp_path
 ):

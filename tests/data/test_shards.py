@@ -175,6 +175,7 @@ def test_places_are_kept_until_the_archive_changes(tmp_path, monkeypatch):
   assert len(shard_index.read(path).names) == 8
 
 
+@pytest.mark.slow
 def test_runs_on_shards_resume_and_repeat(pattern, tmp_path):
   config = tiny(pattern)
   config.total_steps = config.checkpoint_every = config.eval_every = 4

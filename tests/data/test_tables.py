@@ -194,6 +194,7 @@ def test_a_missing_image_is_named(rows, tmp_path):
     train.train_and_evaluate(config, str(tmp_path / 'run'))
 
 
+@pytest.mark.slow
 def test_a_run_trains_reports_and_is_evaluated(rows, tmp_path):
   for row in rows:
     row['kind'] = row.pop('label')

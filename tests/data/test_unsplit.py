@@ -100,6 +100,7 @@ def test_a_changed_file_is_hashed_again(tmp_path):
   assert len(unsplit.hashes([str(tmp_path / 'missing')])[0]) == 16
 
 
+@pytest.mark.slow
 def test_a_run_says_how_it_was_split_and_finds_copies(folder, tmp_path, caplog):
   source = sources.get_source(str(folder), 'train[80%:]')
   taken = cv2.imread(source[0]['name'])

@@ -138,6 +138,7 @@ def test_predictions_agree_with_probabilities(weights, tmp_path):
   np.testing.assert_allclose(said.probability, want, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_command_prints_part_of_its_file(tmp_path):
   args = (
     'evaluate',

@@ -147,6 +147,7 @@ def test_best_metrics_are_those_that_are_measured():
   assert labels.ERRORS[0] == scores.LOSS
 
 
+@pytest.mark.slow
 def test_a_run_is_weighted_and_keeps_its_best_checkpoint(
   image_folder, tmp_path, caplog
 ):

@@ -69,6 +69,7 @@ def prepared(tmp_path_factory):
   return run, task, task.initial_params(None)
 
 
+@pytest.mark.slow
 def test_probes_are_fitted_to_inputs_of_the_head(prepared, monkeypatch):
   run, task, params = prepared
   config, data, mesh = run.config, task.data, run.mesh
@@ -100,6 +101,7 @@ def test_probes_are_fitted_to_inputs_of_the_head(prepared, monkeypatch):
   assert [data.train[i]['label'] for i in range(8)] == labels[:8].tolist()
 
 
+@pytest.mark.slow
 def test_evaluation_reports_probes(prepared):
   _, task, params = prepared
   metrics = task.eval_fn(jax.device_put(params))

@@ -33,7 +33,8 @@ def golden(name, **changes):
 def loss_and_grads(model, params, images):
   loss_fn = update.make_loss_fn(model, lambda key, images: images)
   batch = {'image': jnp.asarray(images), 'label': jnp.arange(len(images))}
-  return jax.value_and_grad(loss_fn)(params, batch, jax.random.key(0))
+  grad_fn = jax.jit(jax.value_and_grad(loss_fn))
+  return grad_fn(params, batch, jax.random.key(0))
 
 
 @pytest.mark.parametrize('name', ['vit_token', 'mixer'])

@@ -1,5 +1,6 @@
 """Every released family has the official names, shapes and outputs."""
 
+import functools
 import json
 
 import flax.traverse_util
@@ -36,7 +37,17 @@ def lit_case(name):
   return models.from_config(config), params, golden_arrays(f'{name}.io.npz')
 
 
-@pytest.mark.parametrize('name', RELEASED)
+# 24 blocks or more take seconds to trace.
+DEEP = ('ViT-L', 'ViT-H', 'ViT-g', 'Mixer-L', 'LiT-L', 'R50+ViT-L')
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param(name, marks=[pytest.mark.slow] * name.startswith(DEEP))
+    for name in RELEASED
+  ],
+)
 def test_released_config_names_shapes_and_counts(name):
   released = RELEASED[name]
   config = model_configs.MODEL_CONFIGS[name].to_dict()
@@ -76,7 +87,7 @@ def test_augreg_configs_keys_are_file_names():
 @pytest.mark.parametrize('name', ['lit_text_transformer', 'lit_bert'])
 def test_lit_equals_official_embeddings(name):
   model, params, io = lit_case(name)
-  zimg, ztxt, out = model.apply(
+  zimg, ztxt, out = jax.jit(model.apply)(
     {'params': params}, images=io['images'], tokens=io['tokens']
   )
   np.testing.assert_allclose(zimg, io['zimg'], atol=1e-5)
@@ -97,8 +108,9 @@ def test_lit_towers_run_alone():
 def test_bert_does_not_attend_to_padding():
   model, params, _ = lit_case('lit_bert')
   tokens = np.array([[1, 5, 7, 0, 0, 0, 0, 0]])
-  _, long, _ = model.apply({'params': params}, tokens=tokens)
-  _, short, _ = model.apply({'params': params}, tokens=tokens[:, :3])
+  apply = jax.jit(model.apply)
+  _, long, _ = apply({'params': params}, tokens=tokens)
+  _, short, _ = apply({'params': params}, tokens=tokens[:, :3])
   np.testing.assert_allclose(long, short, atol=1e-6)
 
 
@@ -140,7 +152,8 @@ def test_mixer_trains_with_stochastic_depth_and_remat():
 
   def outputs(model, train):
     rngs = {'dropout': jax.random.key(0)}
-    return model.apply({'params': params}, io['inputs'], train=train, rngs=rngs)
+    apply = jax.jit(functools.partial(model.apply, train=train))
+    return apply({'params': params}, io['inputs'], rngs=rngs)
 
   np.testing.assert_allclose(
     outputs(changed, False), outputs(plain, True), atol=1e-5

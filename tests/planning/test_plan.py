@@ -27,6 +27,7 @@ from vit_jax.training import tasks
 TINY = '--config=tests/run_files/tiny.py:cifar10'
 
 
+@pytest.mark.slow
 def test_plan_prints_memory_and_collectives_of_eight_devices():
   result = run(
     *('vit_jax', 'plan'),
@@ -64,7 +65,8 @@ def test_plan_prints_memory_and_collectives_of_eight_devices():
   )
 
 
-def test_plan_refuses_mistakes_in_one_line(tmp_path):
+@pytest.mark.slow
+def test_plan_of_eight_devices_refuses_mistakes_in_one_line():
   result = run('vit_jax', 'plan', TINY, '--devices=8', '--config.batch=12')
   assert result.returncode == 1
   assert 'Traceback' not in result.stderr
@@ -72,7 +74,11 @@ def test_plan_refuses_mistakes_in_one_line(tmp_path):
     'vit-jax plan: A batch of 6 cannot be split over 8 devices. Choose a'
     ' multiple of 8.'
   ) in result.stderr
+  result = run('vit_jax', 'plan', TINY, '--devices=8', '--topology=v5e:2x2')
+  assert 'Give --topology or --devices, not both.' in result.stderr
 
+
+def test_mistakes_in_meshes_and_data_are_named(tmp_path):
   with pytest.raises(
     errors.UserError, match=r'--mesh=rows:3 must be like data'
   ):
@@ -83,8 +89,6 @@ def test_plan_refuses_mistakes_in_one_line(tmp_path):
     )
   with pytest.raises(errors.UserError, match='whose product must be the 1 '):
     sharding.make_mesh(fsdp=0)
-  result = run('vit_jax', 'plan', TINY, '--devices=8', '--topology=v5e:2x2')
-  assert 'Give --topology or --devices, not both.' in result.stderr
   with pytest.raises(errors.UserError, match='pictures.*give num_classes=N'):
     sources.stand_in('pictures', 'train', data_dir=str(tmp_path))
 
@@ -137,6 +141,7 @@ def test_model_of_weights_downloads_nothing(monkeypatch, tmp_path):
       plan.local_pretrained(config)
 
 
+@pytest.mark.slow
 def test_compile_step_of_lit_needs_no_captions(tmp_path):
   config = tiny_lit(tmp_path)
   config.pretrained_dir = str(tmp_path)

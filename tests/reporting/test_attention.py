@@ -110,7 +110,14 @@ def assert_pictures(paths, folder, count):
     assert pixels.std() > 5, path
 
 
-@pytest.mark.parametrize('name', ['vit_gap', 'vit_nonsquare', 'hybrid_r_stem'])
+@pytest.mark.parametrize(
+  'name',
+  [
+    'vit_nonsquare',
+    pytest.param('vit_gap', marks=pytest.mark.slow),
+    pytest.param('hybrid_r_stem', marks=pytest.mark.slow),
+  ],
+)
 def test_every_vit_has_pictures(name, tmp_path):
   file = str(tmp_path / '0.png')
   cv2.imwrite(file, picture())
@@ -155,6 +162,7 @@ def test_file_names_are_safe_and_unique():
   assert attention_pictures._unique(['a', 'a', 'a_2']) == ['a', 'a_2', 'a_2_2']
 
 
+@pytest.mark.slow
 def test_command_draws_each_image_and_the_model(tmp_path):
   files = [str(tmp_path / name) for name in ('x.png', 'y.png')]
   for i, file in enumerate(files):

@@ -186,6 +186,7 @@ def test_untrained_head_makes_no_predictions(workdir):
   assert not report._test_images(weights, source, batch_size=8)
 
 
+@pytest.mark.slow
 def test_page_of_a_contrastive_run_has_curves(lit_run):
   _, workdir = lit_run
   found = Page(report.of_workdir(str(workdir)).read_text())
@@ -198,6 +199,7 @@ def test_folder_without_a_run_is_refused(tmp_path):
     report.of_workdir(str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which('chromium'), reason='needs Chromium')
 @pytest.mark.parametrize('width', [390, 1200])
 def test_browser_shows_the_page_without_errors(workdir, width):

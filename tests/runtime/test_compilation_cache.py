@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from golden_files import REPOSITORY
+import pytest
 
 _CODE = """
 import jax
@@ -40,6 +41,7 @@ def hits(**environment):
   return int(result.stdout)
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing_again(tmp_path):
   home = {'XDG_CACHE_HOME': str(tmp_path / 'home')}
   assert hits(**home) == 0
@@ -66,6 +68,7 @@ cli.run(main)
 """
 
 
+@pytest.mark.slow
 def test_without_a_home_commands_warn_of_nothing_but_doctor_does():
   """A path below a file can be made by nobody, not by root either."""
   environment = {

@@ -221,6 +221,7 @@ def test_two_processes_of_mpirun_equal_one(unbroken, tmp_path):
   assert_equal_runs(tmp_path / 'run', want)
 
 
+@pytest.mark.slow
 def test_processes_fail_together(image_folder, tmp_path):
   args = arguments(image_folder, tmp_path, '--config.pretrained=nothing')
   with running(with_variables(2, *args)) as results:
@@ -229,6 +230,7 @@ def test_processes_fail_together(image_folder, tmp_path):
       assert 'nothing.npz is missing' in last_line(result)
 
 
+@pytest.mark.slow
 def test_one_process_that_fails_stops_the_other(image_folder, tmp_path):
   """By an image that is in the first part of process 1."""
   source = sources.get_source(str(image_folder), 'train')
@@ -247,6 +249,7 @@ def test_one_process_that_fails_stops_the_other(image_folder, tmp_path):
   assert 'Another process was lost' in last_line(lost)
 
 
+@pytest.mark.slow
 def test_a_workdir_that_is_not_shared_is_refused(image_folder, tmp_path):
   address = f'127.0.0.1:{free_port()}'
   processes = [

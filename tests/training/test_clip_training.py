@@ -63,6 +63,7 @@ def test_both_towers_are_trained_and_saved(clip, captions, tmp_path):
   assert_same(checkpoint.load(tmp_path), after.params)
 
 
+@pytest.mark.slow
 def test_a_locked_tower_keeps_every_bit(clip, captions, tmp_path):
   before = checkpoint.load(clip)
   config = short(clip, captions, lock_image_tower=True, total_steps=2)
@@ -73,6 +74,7 @@ def test_a_locked_tower_keeps_every_bit(clip, captions, tmp_path):
   assert changed(before, after, 'txt/head/kernel')
 
 
+@pytest.mark.slow
 def test_resumed_runs_equal_unbroken_ones_without_the_weights(
   clip, captions, tmp_path, monkeypatch
 ):

@@ -1,4 +1,4 @@
-"""Distillation: what the loss is, what the teacher sees, and which teachers fit."""
+"""Teachers: which fit a run, where they are, and runs that learn from one."""
 
 import dataclasses
 import json
@@ -6,10 +6,7 @@ import shutil
 
 import flax.traverse_util
 import jax
-import jax.numpy as jnp
 from made import random_weights
-import ml_collections
-import newer_parts
 import numpy as np
 from pictures import picture
 from processes import run
@@ -19,13 +16,14 @@ from runs import assert_resumes
 from runs import flat
 from runs import rows
 from runs import tiny
+from taught import CLASSES
+from taught import get_config
+from taught import SHAPE
+from taught import task_of
+from taught import teacher_weights
 
 from vit_jax import predictor as predictor_lib
 from vit_jax import train
-from vit_jax.data import preprocessing
-from vit_jax.data.augmentation import augment
-from vit_jax.models import distillation as distillation_lib
-from vit_jax.models import losses
 from vit_jax.planning import compilation
 from vit_jax.planning import plan
 from vit_jax.runtime import errors
@@ -33,169 +31,9 @@ from vit_jax.runtime import sharding
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import distillation
 from vit_jax.training import evaluate
-from vit_jax.training import resolve
 from vit_jax.training import tasks
 from vit_jax.training import teachers
 from vit_jax.weights import artifact
-
-CLASSES = ['blue', 'green', 'red']
-SHAPE = (32, 48, 3)  # The student's images have 16 x 24 pixels.
-
-
-def teacher_weights(**changes):
-  model = tiny('digits').model.to_dict()
-  weights = random_weights(model, num_classes=3, shape=SHAPE)
-  weights = dataclasses.replace(weights, class_names=CLASSES)
-  return dataclasses.replace(weights, **changes)
-
-
-@pytest.fixture(scope='module')
-def teacher(tmp_path_factory):
-  folder = tmp_path_factory.mktemp('teacher') / 'artifact'
-  artifact.save(folder, teacher_weights())
-  return folder
-
-
-def get_config(folder, teacher, **settings):
-  config = tiny(folder)
-  config.distill.teacher = str(teacher)
-  config.total_steps = config.eval_every = config.checkpoint_every = 4
-  config.warmup_steps, config.progress_every = 0, 1
-  config.update(settings)
-  return config
-
-
-def softmax(x):
-  return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
-
-
-def test_soft_loss_is_the_divergence_times_temperature_squared():
-  rng = np.random.default_rng(0)
-  student, teacher = jnp.float32(rng.normal(0, 3, (2, 4, 5)))
-  loss = distillation_lib.soft('softmax', losses.softmax_cross_entropy, 2.0)
-  p, q = softmax(teacher / 2), softmax(student / 2)
-  want = 4 * (p * np.log(p / q)).sum(-1)
-  np.testing.assert_allclose(loss(student, teacher), want, rtol=1e-5)
-  np.testing.assert_allclose(loss(teacher, teacher), 0, atol=1e-5)
-
-  loss = distillation_lib.soft('sigmoid', losses.multilabel_cross_entropy, 2.0)
-  p, q = (1 / (1 + np.exp(-x / 2)) for x in (teacher, student))
-  terms = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
-  np.testing.assert_allclose(
-    loss(student, teacher), 4 * terms.sum(-1), rtol=1e-4
-  )
-
-
-def test_weights_of_images_hold_for_labels_and_teacher():
-  rng = np.random.default_rng(0)
-  logits, taught, answers = jnp.float32(rng.normal(0, 3, (3, 4, 5)))
-  labels, weights = jnp.array([0, 2, 1, 4]), jnp.array([1.0, 0.0, 3.0, 0.5])
-  plain = losses.softmax_cross_entropy
-  of_teacher = distillation_lib.soft('softmax', plain, 2.0)
-  loss = distillation_lib.Distillation(plain, of_teacher, weight=0.25)
-  total, *parts = loss(logits, taught, labels, answers, weights)
-  want = [
-    np.mean(weights * plain(logits, labels)),
-    np.mean(weights * of_teacher(taught, answers)),
-  ]
-  np.testing.assert_allclose(parts, want, rtol=1e-6)
-  np.testing.assert_allclose(total, 0.75 * want[0] + 0.25 * want[1], rtol=1e-6)
-
-
-def test_teacher_sees_the_image_as_it_was_trained():
-  pixels = picture(0, 16, 24)[None]
-  student = augment.Preprocess(size=(16, 24), mean=(0.1, 0.2, 0.3), std=(0.5,))
-  for interpolation, resize in augment.RESIZES.items():
-    other = preprocessing.Preprocessing(
-      size=(32, 20),
-      mean=(0.4,),
-      std=(0.2, 0.3, 0.4),
-      interpolation=interpolation,
-    )
-    got = student.for_model(student.eval(pixels), other)
-    want = augment.normalize(resize(pixels, (32, 20)), (0.4,), (0.2, 0.3, 0.4))
-    # Pillow's resizing rounds to whole numbers.
-    atol = 0.02 if interpolation == 'bicubic' else 1e-4
-    np.testing.assert_allclose(got, want, atol=atol)
-
-
-@pytest.fixture
-def batch():
-  pixels = np.stack([picture(i, 16, 24) for i in range(4)])
-  return {'image': jnp.asarray(pixels), 'label': jnp.array([0, 2, 1, 1])}
-
-
-def task_of(config):
-  return tasks.make(resolve.resolve(config, sharding.make_mesh()))
-
-
-@pytest.mark.parametrize('how', ['soft', 'hard'])
-def test_step_equals_the_formula(image_folder, teacher, batch, how):
-  config = get_config(image_folder, teacher, accum_steps=1, pp={'flip': False})
-  config.distill.update(loss=how, weight=0.3, temperature=2.0)
-  config.label_smoothing, config.optimizer = 0.1, 'sgd'
-  config.stochastic_depth_rate = config.model.transformer.dropout_rate = 0.0
-  # Images are neither cropped nor mirrored, so evaluation sees the same.
-  config.pp.update(crop_area=(1.0, 1.0), crop_ratio=(1.5, 1.5))
-  task = task_of(config)
-  params = random_weights(
-    config.model.to_dict(), num_classes=3, shape=(16, 24, 3)
-  ).params
-  state = task.stages[0].new_state(params)
-  own = task.model.apply(
-    {'params': params},
-    augment.normalize(batch['image']),
-    train=False,
-  )
-  seen = augment.resize(batch['image'], SHAPE[:2])
-  what = task.teacher.weights
-  answers = what.module().apply(
-    {'params': what.params},
-    augment.normalize(seen, (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)),
-    train=False,
-  )
-  _, metrics = task.stages[0].step(
-    state, batch, jax.random.key(0), task.teacher.put()
-  )
-  labels = losses.softmax_cross_entropy(own, batch['label'], 0.1).mean()
-  if how == 'soft':
-    p, q = softmax(np.float64(answers) / 2), softmax(np.float64(own) / 2)
-    taught = 4 * (p * np.log(p / q)).sum(-1).mean()
-  else:
-    taught = losses.softmax_cross_entropy(own, jnp.argmax(answers, -1)).mean()
-  accuracy = np.mean(np.argmax(answers, -1) == batch['label'])
-  got = {k: float(x) for k, x in metrics.items()}
-  assert got[distillation.LABEL_LOSS] == pytest.approx(float(labels), rel=1e-4)
-  assert got[distillation.TEACHER_LOSS] == pytest.approx(
-    float(taught), rel=1e-3
-  )
-  assert got[distillation.TEACHER_ACCURACY] == accuracy
-  want = 0.7 * labels + 0.3 * taught
-  assert got['train_loss'] == pytest.approx(float(want), rel=1e-3)
-
-
-def test_distillation_token_learns_from_the_teacher_alone(
-  image_folder, teacher, batch
-):
-  changed = {}
-  for weight in (1e-3, 1.0):
-    config = get_config(image_folder, teacher, accum_steps=1, optimizer='sgd')
-    config.model = ml_collections.ConfigDict(newer_parts.MODELS['deit'])
-    config.distill.weight = weight
-    task = task_of(config)
-    state = task.stages[0].new_state(task.initial_params(None))
-    before = jax.tree.map(np.array, state.params)
-    after, _ = task.stages[0].step(
-      state, batch, jax.random.key(0), task.teacher.put()
-    )
-    changed[weight] = {
-      name: float(
-        np.abs(after.params[name]['bias'] - before[name]['bias']).max()
-      )
-      for name in ('head', 'head_dist')
-    }
-  assert changed[1.0]['head'] == 0 < changed[1.0]['head_dist']
-  assert changed[1e-3]['head'] > 100 * changed[1e-3]['head_dist'] > 0
 
 
 @pytest.mark.slow

@@ -60,6 +60,7 @@ def imagenet_folder(tmp_path):
   return folder
 
 
+@pytest.mark.slow
 def test_weights_set_model_and_normalisation(
   image_folder, imagenet_folder, tmp_path
 ):
@@ -135,7 +136,9 @@ def test_normalisation_changes_model_input(image_folder):
     batching.of_config(config)
 
 
-@pytest.mark.parametrize('name', ['timm_vit', 'vit_token.npz'])
+@pytest.mark.parametrize(
+  'name', ['vit_token.npz', pytest.param('timm_vit', marks=pytest.mark.slow)]
+)
 def test_fine_tunes_from_other_formats(image_folder, tmp_path, name):
   config = get_config(image_folder, GOLDEN / name)
   weights = fine_tune(config, tmp_path / 'run')
@@ -144,6 +147,7 @@ def test_fine_tunes_from_other_formats(image_folder, tmp_path, name):
   assert weights.model['transformer']['layer_norm_epsilon'] == 1e-6
 
 
+@pytest.mark.slow
 def test_mixer_fine_tunes_at_same_number_of_patches(image_folder, tmp_path):
   config = get_config(image_folder, GOLDEN / 'mixer.npz')
   assert 'tokens_mlp_dim' in fine_tune(config, tmp_path / 'a').model
@@ -154,6 +158,7 @@ def test_mixer_fine_tunes_at_same_number_of_patches(image_folder, tmp_path):
     fine_tune(config, tmp_path / 'c')
 
 
+@pytest.mark.slow
 def test_hybrid_fine_tunes_at_another_resolution(image_folder, tmp_path):
   config = get_config(image_folder, GOLDEN / 'hybrid_r_stem.npz')
   config.pp.crop = (48, 70)
@@ -162,6 +167,7 @@ def test_hybrid_fine_tunes_at_another_resolution(image_folder, tmp_path):
   assert posemb.shape == (1, 3 * 4 + 1, 32)
 
 
+@pytest.mark.slow
 def test_patch_kernel_adapts_to_channel_count(image_folder, tmp_path):
   config = get_config(image_folder, GOLDEN / 'vit_token.npz')
   config.pp.channels = 1
@@ -202,6 +208,7 @@ def test_adapted_kernel_gives_same_output():
     np.testing.assert_allclose(response(new, np.ones((*size, 3))), 8 * 8 * 3)
 
 
+@pytest.mark.slow
 def test_resizes_patches_only_on_request(image_folder, tmp_path):
   config = get_config(image_folder, GOLDEN / 'vit_token.npz')
   config.model = {**CONFIG, 'patches': {'size': (4, 4)}}
@@ -240,6 +247,7 @@ def test_refuses_weights_of_another_variant(image_folder, tmp_path):
     fine_tune(config, tmp_path)
 
 
+@pytest.mark.slow
 def test_weights_by_path_set_image_size(image_folder, tmp_path, caplog):
   caplog.set_level(logging.INFO, logger='absl')
   config = get_config(image_folder, GOLDEN / 'vit_token.npz')
@@ -281,6 +289,7 @@ def test_logs_cost_of_other_image_sizes(caplog):
     assert 'Position embeddings' not in caplog.text
 
 
+@pytest.mark.slow
 def test_path_and_name_both_drop_pre_logits(image_folder, tmp_path):
   model = {**CONFIG, 'representation_size': 24}
   weights = random_weights(model, size=32)

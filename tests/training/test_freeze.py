@@ -96,9 +96,10 @@ def steps(count, **how):
     'label': jnp.array([0, 1, 2, 0]),
   }
   states = [state]
+  program = step.lower(state, batch, jax.random.key(0)).compile()
   for _ in range(count):
-    states.append(step(states[-1], batch, jax.random.key(0))[0])
-  return states, step.lower(state, batch, jax.random.key(0)).compile()
+    states.append(program(states[-1], batch, jax.random.key(0))[0])
+  return states, program
 
 
 def test_frozen_parameters_need_no_memory_or_backward_pass():

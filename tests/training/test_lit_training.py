@@ -80,6 +80,7 @@ def test_image_tower_keeps_weights_without_optimizer_state(captions, lit_run):
   }
 
 
+@pytest.mark.slow
 def test_sigmoid_loss_trains_without_image_head_and_decays_all(
   captions, tmp_path
 ):
@@ -108,13 +109,13 @@ def test_losses_equal_formulas_of_papers(captions, loss):
     'image': rng.uniform(-1, 1, (5, 16, 16, 3)).astype(np.float32),
     'tokens': rng.randint(0, 40, (5, 6)),
   }
-  zimg, ztxt, _ = model.apply(
+  zimg, ztxt, _ = jax.jit(model.apply)(
     {'params': params}, images=batch['image'], tokens=batch['tokens']
   )
   config.model.text.dropout_rate = 0.0
   model = models.from_config(arguments.of_model(config))
   loss_fn = contrastive.make_loss_fn(model, lambda key, x: x, loss)
-  got = loss_fn(params, batch, jax.random.key(0))
+  got = jax.jit(loss_fn)(params, batch, jax.random.key(0))
 
   z = 3 * np.asarray(zimg, np.float64) @ np.asarray(ztxt, np.float64).T
   if loss == 'softmax':
@@ -171,6 +172,7 @@ def test_retrieval_joins_equal_texts_and_ties_score_chance():
   assert metrics['accuracy_test'] == metrics['text_to_image_test'] == 0.25
 
 
+@pytest.mark.slow
 def test_resumed_run_equals_unbroken_run_bit_for_bit(
   captions, tmp_path, monkeypatch
 ):

@@ -154,6 +154,7 @@ def test_places_next_batch_ahead():
   assert [int(batch['x'][0, 0]) for batch in placed] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_scanned_run_equals_unrolled_run(image_folder, tmp_path):
   def train_tiny(name, **settings):
     config = tiny.get_config(str(image_folder))

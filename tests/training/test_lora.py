@@ -81,10 +81,12 @@ def test_artifact_and_workdir_predict_the_same(run):
   assert not lora.matrices(checkpoint.read(run).params)
 
 
+@pytest.mark.slow
 def test_runs_resume_bit_for_bit(image_folder, tmp_path):
   assert_resumes(get_config(image_folder), tmp_path)
 
 
+@pytest.mark.slow
 def test_scanned_blocks_learn_the_same(image_folder, tmp_path):
   arrays = []
   for scan in (False, True):

@@ -72,6 +72,7 @@ def test_predicts_with_features_and_attention(weights, name):
   assert predictor.rollout(image).shape == (1, 2, 3)
 
 
+@pytest.mark.slow
 def test_learns_resumes_and_is_read_again(image_folder, tmp_path, name):
   whole = trained(newer_parts.config(image_folder, name), tmp_path / 'whole')
   config = newer_parts.config(image_folder, name, steps=2)
@@ -151,6 +152,7 @@ def test_bfloat16_export_and_plan(weights, tmp_path):
   assert flops.train_flops(weights.module(), SHAPE) > 0
 
 
+@pytest.mark.slow
 def test_fine_tuning_replaces_heads(weights, image_folder, tmp_path, name):
   artifact.save(tmp_path / 'weights', weights)
   config = newer_parts.config(image_folder, name, steps=1, base_lr=1e-8)

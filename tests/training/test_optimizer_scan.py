@@ -1,5 +1,7 @@
 """Optimizers see one block at a time, whether blocks are stacked or not."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,8 +64,19 @@ def train(scan, depth, schedule, **how):
   return blocks.unstack(params)
 
 
-@pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
-@pytest.mark.parametrize('decay_type', common.RULES['decay_type'].choices)
+# Adafactor factors axes of 32 or more; it must not factor the depth.
+DEEP = ('linear', 'adafactor')
+
+
+@pytest.mark.parametrize(
+  'decay_type, optimizer',
+  [
+    pytest.param(*pair, marks=[pytest.mark.slow] * (pair == DEEP))
+    for pair in itertools.product(
+      common.RULES['decay_type'].choices, common.RULES['optimizer'].choices
+    )
+  ],
+)
 def test_optimizers_treat_scanned_and_unrolled_blocks_alike(
   optimizer, decay_type
 ):
@@ -78,8 +91,7 @@ def test_optimizers_treat_scanned_and_unrolled_blocks_alike(
     'weight_decay_on': ('kernels', 'all')[index // 2],
     'sam_rho': (0.0, 0.05, 0.05, 0.0)[index],
   }
-  # Adafactor factors axes of 32 or more; it must not factor the depth.
-  depth = 33 if (optimizer, decay_type) == ('adafactor', 'linear') else 3
+  depth = 33 if (decay_type, optimizer) == DEEP else 3
   want, got = (train(scan, depth, schedule, **how) for scan in (False, True))
 
   def check(path, a, b):

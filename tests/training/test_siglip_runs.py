@@ -77,6 +77,7 @@ def test_both_towers_learn_from_where_the_weights_are(pair, workdir):
     assert abs(before.params[name] - after.params[name]) < 0.02
 
 
+@pytest.mark.slow
 def test_resumed_run_is_equal(pair, captions, workdir, tmp_path):
   shutil.copytree(workdir, tmp_path / 'run')
   shutil.rmtree(tmp_path / 'run' / 'artifact')
@@ -116,6 +117,7 @@ def test_artifact_is_a_siglip_of_transformers(workdir):
   assert config['architectures'] == ['SiglipModel']
 
 
+@pytest.mark.slow
 def test_locked_image_tower_stays(pair, captions, tmp_path):
   config = settings(pair, captions, lock_image_tower=True, total_steps=1)
   config.warmup_steps = 0

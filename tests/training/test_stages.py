@@ -65,6 +65,7 @@ def leaves_equal(a, b):
   ]
 
 
+@pytest.mark.slow
 def test_first_stage_trains_only_the_head(finished):
   _, workdir, _ = finished
   old, half, new = (
@@ -77,6 +78,7 @@ def test_first_stage_trains_only_the_head(finished):
   assert not any(leaves_equal(new['Transformer'], half['Transformer']))
 
 
+@pytest.mark.slow
 def test_logs_learning_rates_of_each_stage(finished):
   lines = (finished[1] / 'metrics.jsonl').read_text().splitlines()
   rates = [r['lr'] for r in map(json.loads, lines) if 'lr' in r]
@@ -131,6 +133,7 @@ def test_layer_decay_counts_frozen_blocks(image_folder):
   assert moved == pytest.approx({'head': 1, 'block': 0.25, 'first': 0.125})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('step', [4, 6])
 def test_run_resumes_from_any_stage(finished, tmp_path, monkeypatch, step):
   folder, _, want = finished
@@ -153,6 +156,7 @@ def test_run_resumes_from_any_stage(finished, tmp_path, monkeypatch, step):
   assert all(leaves_equal(got, want))
 
 
+@pytest.mark.slow
 def test_evaluates_and_saves_moving_average(finished):
   folder, workdir, state = finished
   metrics = evaluate.evaluate(get_config(folder), str(workdir))
@@ -194,6 +198,7 @@ def test_steps_on_the_command_line_replace_epochs():
   assert in_steps(('total_steps', 'total_epochs')).total_steps == 14
 
 
+@pytest.mark.slow
 def test_run_lasts_its_epochs(image_folder, tmp_path):
   state = train.train_and_evaluate(
     get_config(

@@ -173,6 +173,7 @@ def test_numbers_are_learned_and_predicted_in_their_units(numbers):
   assert 'do not tell how sure' in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('task', ['several', 'numbers'])
 def test_runs_resume_bit_for_bit(task, tmp_path, request):
   *_, config = request.getfixturevalue(task)
@@ -181,6 +182,7 @@ def test_runs_resume_bit_for_bit(task, tmp_path, request):
   assert_resumes(again, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('task', ['several', 'numbers'])
 def test_pages_show_what_was_learned(task, request):
   _, run, _ = request.getfixturevalue(task)
@@ -208,6 +210,7 @@ def test_other_formats_keep_the_task(task, to, tmp_path, request):
     assert saved['problem_type'] == kind[task]
 
 
+@pytest.mark.slow
 def test_a_temperature_is_fitted_to_held_out_images(image_folder, tmp_path):
   config = tiny(image_folder)
   config.total_steps, config.warmup_steps = 1, 0

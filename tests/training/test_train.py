@@ -80,7 +80,9 @@ def test_six_steps_equal_official_code(decay_type, optim_dtype, tolerance):
   assert int(state.step) == 6
 
 
-@pytest.mark.parametrize('accum_steps', [1, 4, 8])
+@pytest.mark.parametrize(
+  'accum_steps', [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 8))]
+)
 def test_accumulation_keeps_gradient(accum_steps):
   def one_step(accum_steps):
     step, state = make_step(accum_steps=accum_steps)
@@ -131,7 +133,7 @@ def test_loss_fn_applies_loss_and_label_smoothing():
     batch = {'image': jnp.zeros((2, 16, 16, 3)), 'label': jnp.array([1, 1])}
     of_name = functools.partial(losses.LOSSES[name], label_smoothing=smoothing)
     loss_fn = update.make_loss_fn(model, lambda key, x: x, of_name)
-    return loss_fn(params, batch, jax.random.key(0))
+    return jax.jit(loss_fn)(params, batch, jax.random.key(0))
 
   for name in ('softmax', 'sigmoid'):
     logits = jnp.array([[1.0, 2.0, 0.0, -1.0]] * 2)
@@ -158,7 +160,7 @@ def test_loss_fn_mixes_images_and_labels():
   def loss(mix, batch_labels):
     loss_fn = update.make_loss_fn(model, lambda key, x: x, mix=mix)
     batch = {'image': images, 'label': batch_labels}
-    return loss_fn(params, batch, jax.random.key(7))
+    return jax.jit(loss_fn)(params, batch, jax.random.key(7))
 
   own = jax.random.uniform(jax.random.fold_in(jax.random.key(7), 2))
   parts = [

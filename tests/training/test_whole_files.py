@@ -38,6 +38,7 @@ def opened(monkeypatch):
   return _opened
 
 
+@pytest.mark.slow
 def test_run_writes_no_file_under_its_final_name(
   image_folder, tmp_path, opened
 ):

@@ -222,6 +222,7 @@ def half(image_folder, tmp_path, monkeypatch):
   return tmp_path / 'run'
 
 
+@pytest.mark.slow
 def test_refuses_changed_data(image_folder, half):
   config = config_of(image_folder, 4)
   extra = image_folder / 'train' / 'red' / 'new.jpg'
@@ -250,6 +251,7 @@ def test_refuses_changed_data(image_folder, half):
   assert known['config.pp.train']['images'] == 37
 
 
+@pytest.mark.slow
 def test_clock_set_back_keeps_result(image_folder, half, tmp_path, monkeypatch):
   now, calls = time.time(), itertools.count()
   monkeypatch.setattr(time, 'time', lambda: now - 3600 * next(calls))

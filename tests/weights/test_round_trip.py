@@ -156,6 +156,7 @@ def unusual(config):
   return config
 
 
+@pytest.mark.slow
 def test_workdirs_keep_every_field(image_folder, tmp_path):
   config = unusual(tiny(image_folder))
   config.pp.resize_test = (23, 31)
@@ -170,6 +171,7 @@ def test_workdirs_keep_every_field(image_folder, tmp_path):
   assert_equal(weights, checkpoint.read(tmp_path / 'checkpoints' / '1'))
 
 
+@pytest.mark.slow
 def test_lit_workdirs_and_artifacts_keep_every_field(captions, tmp_path):
   config = unusual(tiny_lit(captions))
   train.train_and_evaluate(config, str(tmp_path / 'run'))

@@ -1,12 +1,12 @@
 """FLOPs of a model; peak speed and memory of devices."""
 
+import functools
 import math
 from typing import Any
 
 import flax.linen as nn
 import jax
 from jax.extend import core
-import jax.numpy as jnp
 
 from vit_jax import models
 from vit_jax.configs import spec
@@ -62,8 +62,8 @@ def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
   A multiplication and an addition count as two. B/16 at 224 px: 35 GFLOP. LiT
   models get an image and a text. Nothing is computed.
   """
-  inputs = jax.eval_shape(lambda: models.example_inputs(model, image_shape))
-  return _forward_flops(model, image_shape, inputs)
+  height, width, channels = image_shape  # May be a list, which has no hash.
+  return _forward_flops(model, (height, width, channels))
 
 
 def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
@@ -73,14 +73,18 @@ def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
   """
   flops = 3 * forward_flops(model, image_shape)
   if spec.of_module(model).has_texts and model.locked:
-    images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
-    flops -= 2 * _forward_flops(model, image_shape, {'images': images})
+    height, width, channels = image_shape
+    flops -= 2 * _forward_flops(model, (height, width, channels), texts=False)
   return flops
 
 
+@functools.lru_cache(maxsize=32)  # A run asks twice; tracing takes time.
 def _forward_flops(
-  model: nn.Module, image_shape: tuple[int, int, int], inputs: dict[str, Any]
+  model: nn.Module, image_shape: tuple[int, int, int], texts: bool = True
 ) -> float:
+  inputs = jax.eval_shape(lambda: models.example_inputs(model, image_shape))
+  if not texts:
+    del inputs['tokens']
   params = models.abstract_params(model, image_shape)
 
   def forward(params, inputs):
