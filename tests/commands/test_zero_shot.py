@@ -41,6 +41,7 @@ def unseen(tmp_path_factory):
   return files
 
 
+@pytest.mark.slow
 def test_unseen_colours_are_classified_by_name(lit_run, unseen):
   weights = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
   assert weights.vocabulary == str(lit_run[1] / 'artifact' / 'vocabulary.txt')
@@ -56,6 +57,7 @@ def test_unseen_colours_are_classified_by_name(lit_run, unseen):
     assert row == sorted(row, key=lambda pair: -pair[1])
 
 
+@pytest.mark.slow
 def test_probabilities_are_those_of_the_averaged_templates(lit_run, unseen):
   weights = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
   path = next(iter(unseen))
@@ -84,6 +86,7 @@ def test_probabilities_are_those_of_the_averaged_templates(lit_run, unseen):
   assert [p for _, p in row] == pytest.approx(sorted(want)[::-1], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_command_prints_json_and_refuses_missing_models(
   lit_run, unseen, tmp_path
 ):
@@ -157,6 +160,7 @@ def test_released_models_are_found_by_either_name(released, unseen):
     zero_shot_lib.load(str(released / 'mine.npz'))
 
 
+@pytest.mark.slow
 def test_mismatches_are_named(released, monkeypatch, lit_run, unseen):
   load = lambda *args: zero_shot_lib.load(*args, pretrained_dir=str(released))
   path = next(iter(unseen))
@@ -206,6 +210,7 @@ def forget_vocabulary(folder):
   (folder / 'config.json').write_text(json.dumps(config))
 
 
+@pytest.mark.slow
 def test_a_vocabulary_past_the_embeddings_is_refused(lit_run, tmp_path, unseen):
   weights = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
   words = '\n'.join(['[PAD]', '[CLS]', *map(str, range(39))])
@@ -215,6 +220,7 @@ def test_a_vocabulary_past_the_embeddings_is_refused(lit_run, tmp_path, unseen):
     list(zero_shot_lib.classify(weights, list(unseen), ['a']))
 
 
+@pytest.mark.slow
 def test_bad_images_are_skipped(lit_run, unseen, tmp_path, caplog):
   weights = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
   bad = tmp_path / 'bad.png'

@@ -79,7 +79,9 @@ def batch():
   return {'image': jnp.asarray(pixels), 'label': jnp.array([0, 2, 1, 1])}
 
 
-@pytest.mark.parametrize('how', ['soft', 'hard'])
+@pytest.mark.parametrize(
+  'how', ['soft', pytest.param('hard', marks=pytest.mark.slow)]
+)
 def test_step_equals_the_formula(image_folder, teacher, batch, how):
   config = get_config(image_folder, teacher, accum_steps=1, pp={'flip': False})
   config.distill.update(loss=how, weight=0.3, temperature=2.0)
@@ -124,6 +126,7 @@ def test_step_equals_the_formula(image_folder, teacher, batch, how):
   assert got['train_loss'] == pytest.approx(float(want), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_distillation_token_learns_from_the_teacher_alone(
   image_folder, teacher, batch
 ):
