@@ -76,7 +76,9 @@ def message(path, split='train', **columns):
 
 def test_formats_give_the_same_images(rows, tmp_path):
   found = [
-    content(write(rows, tmp_path / f't{s}'), 'train') for s in common.TABLES
+    content(write(rows, tmp_path / f't{suffix}'), 'train')
+    for suffix in common.TABLES
+    if suffix != common.NPZ  # It has pixels, not files.
   ]
   assert all(x == found[0] for x in found)
   class_names, examples = found[0]

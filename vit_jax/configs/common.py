@@ -16,7 +16,8 @@ from vit_jax.configs import rules
 EVALUATOR = re.compile(r'([1-9]\d*)shot|knn|linear')
 
 # What the names of tables end in, which `config.dataset` may be.
-TABLES = ('.csv', '.tsv', '.jsonl', '.parquet')
+NPZ = '.npz'
+TABLES = ('.csv', '.tsv', '.jsonl', '.parquet', NPZ)
 
 # What the names of shards end in.
 SHARDS = '.tar'

@@ -57,17 +57,19 @@ def stratified(targets: Sequence[Any], contents: Sequence[bytes]) -> list[int]:
   return sorted(range(len(targets)), key=lambda i: (places[i], contents[i], i))
 
 
-def hashes(images: Sequence[str | bytes]) -> list[bytes]:
+def hashes(images: Sequence[str | bytes | np.ndarray]) -> list[bytes]:
   """Returns the hash of the content of each image.
 
-  Images are the paths of files, or their bytes. Of a file that cannot be read, it is
+  Images are the paths of files, or their bytes, or arrays. Of a file that cannot be read, it is
   the hash of the name.
   """
   with futures.ThreadPoolExecutor(_THREADS) as pool:
     return list(pool.map(_hash, images))
 
 
-def _hash(image: str | bytes) -> bytes:
+def _hash(image: str | bytes | np.ndarray) -> bytes:
+  if isinstance(image, np.ndarray):
+    return content_hash(image.tobytes())
   if isinstance(image, bytes):
     return content_hash(image)
   path = image

@@ -6,6 +6,7 @@ arrow_folders  files of Hugging Face's `datasets`, on disk and on the hub
 repositories   configurations and splits of Parquet files in a folder
 arrow_tables   columns of Arrow and Parquet files
 arrow_images   images in them
+npz_tables     arrays of images and labels in .npz files
 features       what the schema of such files says of columns
 shards         a source: shards of WebDataset
 shard_index    places of the files in .tar archives

@@ -49,8 +49,8 @@ class RowSource:
       'name': self._names[index],
     }
 
-  def _image(self, index: int) -> bytes:
-    """Returns the content of the file of an image."""
+  def _image(self, index: int) -> bytes | np.ndarray:
+    """Returns the content of the file of an image, or its pixels."""
     raise NotImplementedError
 
   def labels(self) -> np.ndarray:

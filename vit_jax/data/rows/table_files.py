@@ -1,4 +1,4 @@
-"""The columns of a table: .csv, .tsv, .jsonl, .parquet, or a folder of such files."""
+"""The columns of a table: .csv, .tsv, .jsonl, .parquet, .npz, or a folder of them."""
 
 from collections.abc import Collection
 import dataclasses
@@ -12,6 +12,7 @@ from vit_jax.data.rows import arrow_folders
 from vit_jax.data.rows import arrow_images
 from vit_jax.data.rows import arrow_tables
 from vit_jax.data.rows import features
+from vit_jax.data.rows import npz_tables
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
 
@@ -91,6 +92,8 @@ def column_names(path: arrow_tables.Place, columns: Columns) -> list[str]:
   if arrow_tables.reads(path):
     return arrow_tables.schema(path).names
   path = storage.local_path(path)
+  if npz_tables.is_npz(path):
+    return list(npz_tables.read(path).table)
   suffix = path.suffix.lower()
   if suffix == '.jsonl':  # Each row may have others.
     return _open(path, columns).column_names
@@ -112,6 +115,8 @@ def complete(path: arrow_tables.Place, columns: Columns) -> Columns:
     errors.UserError: if the columns do not tell the task, or lack what
       `columns.task` needs.
   """
+  if npz_tables.is_npz(path):
+    return _from_arrays(storage.local_path(path), columns)
   known: features.Features = {}
   if arrow_tables.reads(path):
     known = features.of_schema(arrow_tables.schema(path))
@@ -120,6 +125,18 @@ def complete(path: arrow_tables.Place, columns: Columns) -> Columns:
   of_task = columns.of_task(task)
   names = features.class_names(known.get(of_task[0]))
   return dataclasses.replace(columns, task=task, class_names=tuple(names))
+
+
+def _from_arrays(path: pathlib.Path, columns: Columns) -> Columns:
+  """Returns columns with what the arrays of a file decide."""
+  found = npz_tables.read(path).columns
+  if columns.task not in ('', found['task']):
+    raise errors.UserError(
+      f'config.task is {columns.task!r}, but the labels of {path} are for'
+      f' {found["task"]!r}: classes are integers or text [N], several classes 0 and 1'
+      f' [N, K], numbers floats.'
+    )
+  return dataclasses.replace(columns, **found)
 
 
 def _from_features(columns: Columns, known: features.Features) -> Columns:
@@ -212,7 +229,10 @@ def read(path: arrow_tables.Place, columns: Columns) -> Table:
       raise errors.UserError(
         f'{path} has {names.count(name)} columns {name!r}: rename all but one.'
       )
-  if arrow_tables.reads(path):
+  if npz_tables.is_npz(path):
+    content = npz_tables.read(storage.local_path(path)).table
+    table = {name: content[name] for name in wanted}
+  elif arrow_tables.reads(path):
     task = choose_task(names, path, columns)
     of_task = columns.of_task(task)
     table, of_row = arrow_tables.read(path, wanted, columns.image, of_task)

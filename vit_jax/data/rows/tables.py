@@ -4,11 +4,14 @@ from collections.abc import Sequence
 import os
 from typing import Any
 
+import numpy as np
+
 from vit_jax.data import image_files
 from vit_jax.data import unsplit
 from vit_jax.data.rows import arrow_images
 from vit_jax.data.rows import arrow_tables
 from vit_jax.data.rows import labelled_rows
+from vit_jax.data.rows import npz_tables
 from vit_jax.data.rows import table_files
 from vit_jax.data.rows import table_labels
 from vit_jax.runtime import errors
@@ -19,15 +22,16 @@ class TableSource(labelled_rows.RowSource):
 
   def __init__(
     self,
-    images: Sequence[str | bytes],
+    images: Sequence[str | bytes | np.ndarray],
     names: Sequence[str],
     labels: table_labels.Labels,
     split_by: str = '',
   ):
     super().__init__(names, labels, split_by)
     self._images = images
+    self.image_shape = getattr(images, 'image_shape', None)
 
-  def _image(self, index: int) -> bytes:
+  def _image(self, index: int) -> bytes | np.ndarray:
     image = self._images[index]
     return image_files.read_bytes(image) if isinstance(image, str) else image
 
@@ -68,7 +72,7 @@ def open_table(
   chosen = labelled_rows.of_split(split, of_row, labels, hashes, str(path))
   return TableSource(
     images.chosen(chosen)
-    if isinstance(images, arrow_images.Images)
+    if isinstance(images, arrow_images.Images | npz_tables.Images)
     else [images[row] for row in chosen],
     [names[row] for row in chosen],
     table_labels.chosen(labels, chosen),
@@ -84,6 +88,8 @@ def _images(
 ) -> tuple[Sequence[Any], list[str]]:
   """Returns paths or bytes of all images, and their names."""
   images = table[columns.image]
+  if isinstance(images, npz_tables.Images):
+    return images, _row_names(of_row, path)
   if isinstance(images, arrow_images.Images):
     row = images.first_missing()
     if row is not None:
