@@ -1,4 +1,4 @@
-"""Makes hf_deit*, hf_vit_mae and hf_vit_no_bias with transformers 5.23.
+"""Makes hf_deit*, hf_ijepa*, hf_vit_{mae,msn,no_bias} with transformers 5.23.
 
 python tests/golden/make_deit.py
 """
@@ -47,6 +47,12 @@ MODELS = {
     transformers.ViTConfig(
       **SIZES, num_labels=3, qkv_bias=False, hidden_act='quick_gelu'
     )
+  ),
+  'hf_vit_msn': transformers.ViTMSNForImageClassification(
+    transformers.ViTMSNConfig(**SIZES, num_labels=3)
+  ),
+  'hf_ijepa': transformers.IJepaForImageClassification(
+    transformers.IJepaConfig(**SIZES, num_labels=3)
   ),
 }
 

@@ -1,4 +1,4 @@
-"""Plain ViTs of big_vision, with each of its poolings."""
+"""Plain ViTs of big_vision, with each of its poolings and sizes."""
 
 import json
 
@@ -10,11 +10,23 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
+from vit_jax import models
 from vit_jax.models import positions
 from vit_jax.runtime import errors
 from vit_jax.weights import families
 from vit_jax.weights import formats
+from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import to_huggingface
+from vit_jax.weights.timm import to_timm
+
+# Width, depth, mlp and heads of models/vit.py in google-research/big_vision, from
+# arXiv:2106.04560, Table 2; So400m is of arXiv:2305.13035.
+SIZES = {
+  'So400m': (1152, 27, 4304, 16),
+  'g': (1408, 40, 6144, 16),
+  'G': (1664, 48, 8192, 16),
+}
 
 
 def saved(params, path, *, stack=False, posemb=True):
@@ -87,3 +99,76 @@ def test_rotations_are_not_taken_for_computed_positions(tmp_path):
   path = saved(weights.params, tmp_path / 'x.npz', posemb=False)
   with pytest.raises(errors.UserError, match='does not hold rotations'):
     checkpoint.read(path)
+
+
+def of_size(size, classifier, depth, num_classes):
+  """Returns what a file with 14x14 patches has; its arrays take no memory."""
+  width, _, mlp_dim, num_heads = SIZES[size]
+  config = {
+    'patches': {'size': (14, 14)},
+    'hidden_size': width,
+    'transformer': {
+      'num_layers': depth,
+      'mlp_dim': mlp_dim,
+      'num_heads': num_heads,
+    },
+    'classifier': classifier,
+  }
+  module = models.from_config(config, num_classes=num_classes)
+  params = models.abstract_params(module, (224, 224, 3))
+  params = jax.tree.map(
+    lambda x: np.broadcast_to(np.float32(0), x.shape), params
+  )
+  moved = dict(params['Transformer'])
+  posemb = moved.pop('posembed_input')['pos_embedding']
+  posemb = posemb[:, 'cls' in params :]
+  theirs = {**params, 'Transformer': moved, 'pos_embedding': posemb}
+  return weights_lib.flatten({'params': theirs})
+
+
+@pytest.mark.parametrize(
+  'size, classifier, num_classes, in_transformers',
+  [
+    ('So400m', 'map', None, 'SiglipVisionModel'),
+    ('g', 'gap', 7, 'SiglipForImageClassification'),
+    ('G', 'token', 7, 'ViTForImageClassification'),
+  ],
+)
+def test_large_vits_are_written_to_all_formats(
+  size, classifier, num_classes, in_transformers
+):
+  width, _, mlp_dim, num_heads = SIZES[size]
+  flat = of_size(size, classifier, 1, num_classes)
+  weights = npz.described(flat, 'model')
+  weights_lib.check(weights)
+  encoder = weights.model['transformer']
+  assert (encoder['mlp_dim'], encoder['num_heads']) == (mlp_dim, num_heads)
+  assert weights.image_shape == (224, 224, 3)
+  arrays, files = to_huggingface.export(weights)
+  assert files['config.json']['architectures'] == [in_transformers]
+  arrays, files = to_timm.export(weights)
+  sizes = files['config.json']['model_args']
+  # As `Mlp` of timm computes it.
+  assert int(width * sizes['mlp_ratio']) == mlp_dim
+  assert arrays['blocks.0.mlp.fc1.weight'].shape == (mlp_dim, width)
+
+
+@pytest.mark.parametrize('size', SIZES)
+def test_large_vits_are_known_by_their_arrays(size):
+  width, depth, mlp_dim, num_heads = SIZES[size]
+  flat = of_size(size, 'map', 1, None)
+  first = {k: x for k, x in flat.items() if '/encoderblock_0/' in k}
+  for i in range(1, depth):
+    flat |= {k.replace('_0/', f'_{i}/', 1): x for k, x in first.items()}
+  # Not checked against the model: tracing so many blocks takes seconds.
+  weights = npz.described(flat, 'model')
+  assert weights.spec.width == width
+  assert dict(weights.model['transformer']) == {
+    'mlp_dim': mlp_dim,
+    'num_heads': num_heads,
+    'num_layers': depth,
+    'attention_dropout_rate': 0.0,
+    'dropout_rate': 0.0,
+  }
+  assert weights.spec.pooling == 'map'
+  assert weights.image_shape == (224, 224, 3)

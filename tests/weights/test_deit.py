@@ -21,6 +21,7 @@ NAMES = (
   'hf_deit',
   'hf_deit_model',
   'hf_deit_teacher',
+  'hf_ijepa',
   'hf_vit_mae',
   'hf_vit_no_bias',
 )
@@ -28,7 +29,7 @@ NAMES = (
 DEIT = VIT | {'distillation': 'head'}
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', [*NAMES, 'hf_vit_msn'])
 def test_outputs_equal_transformers(name):
   weights = checkpoint.read(GOLDEN / name)
   with np.load(GOLDEN / name / 'io.npz') as io:
@@ -58,6 +59,15 @@ def test_export_undoes_read(name):
   named = have.keys() & want.keys() - {'pooler_output_size'}
   assert {k: have[k] for k in named} == {k: want[k] for k in named}
   assert {'model_type', 'qkv_bias', 'hidden_act', 'patch_size'} <= named
+
+
+def test_msn_is_written_as_a_vit(tmp_path):
+  weights = checkpoint.read(GOLDEN / 'hf_vit_msn')
+  formats.convert(weights, str(tmp_path / 'x'), 'huggingface')
+  assert golden_json(tmp_path / 'x' / 'config.json')['model_type'] == 'vit'
+  again = checkpoint.read(tmp_path / 'x')
+  assert_same(again.params, weights.params)
+  assert again.model['posemb_resize'] == weights.model['posemb_resize']
 
 
 def test_arrays_tell_what_a_config_leaves_out(tmp_path):
@@ -112,6 +122,16 @@ def test_distilled_models_come_back_from_timm(tmp_path, num_classes):
     (DEIT, 'deit', 'DeiTForImageClassificationWithTeacher'),
     ({'num_classes': 0}, 'vit', 'ViTModel'),
     ({'num_classes': 0, 'posemb_resize': 'bicubic'}, 'vit_mae', 'ViTMAEModel'),
+    (
+      {'classifier': 'gap', 'posemb_resize': 'bicubic'},
+      'ijepa',
+      'IJepaForImageClassification',
+    ),
+    (
+      {'classifier': 'gap', 'posemb_resize': 'bicubic', 'num_classes': 0},
+      'ijepa',
+      'IJepaModel',
+    ),
   ],
 )
 def test_exported_family_loses_nothing(tmp_path, changes, kind, architecture):

@@ -61,6 +61,22 @@ def test_files_come_back(tmp_path, name):
   assert_same(again.params, weights.params)
 
 
+@pytest.mark.parametrize('name', ['hf_dinov2', 'hf_dinov2_registers'])
+def test_npz_and_back(tmp_path, name):
+  weights = checkpoint.read(GOLDEN / name)
+  formats.convert(weights, str(tmp_path / 'x.npz'), 'npz')
+  again = checkpoint.read(tmp_path / 'x.npz')
+  assert_same(again.params, weights.params)
+  assert again.spec.pooling == weights.spec.pooling
+
+
+def test_an_npz_holds_no_rotations(tmp_path):
+  weights = checkpoint.read(GOLDEN / 'hf_dinov3')
+  with pytest.raises(errors.UserError, match='does not hold rotations .*timm'):
+    formats.convert(weights, str(tmp_path / 'x.npz'), 'npz')
+  assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize('name', ['hf_dinov2_registers', 'hf_dinov3'])
 def test_timm_and_back(tmp_path, name):
   weights = checkpoint.read(GOLDEN / name)

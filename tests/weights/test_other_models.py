@@ -16,7 +16,8 @@ from vit_jax.weights import other_models
 
 # (model_type of transformers, architecture of timm, message); '' for none.
 MODELS = (
-  ('', 'naflexvit_base_patch16_siglip', 'a NaFlex ViT of timm'),
+  ('', 'naflexvit_base_patch16_siglip', 'a NaFlex .* images of several shapes'),
+  ('wav2vec2', '', 'a model of sounds'),
   ('clip_text_model', '', 'a text tower; no model here has texts without'),
   ('siglip_text_model', '', 'a text tower'),
   ('swin', 'swin_tiny_patch4_window7_224', 'a Swin; .* shifted windows'),
@@ -27,16 +28,27 @@ MODELS = (
   ('sam', 'samvit_base_patch16', 'an encoder of SAM .* in windows with rel'),
   ('sam2_vision_model', 'sam2_hiera_tiny', 'an encoder of SAM'),
   ('', 'eva02_base_patch14_224', 'an EVA .* its rotations of queries'),
+  ('', 'eva_giant_patch14_224', 'an EVA; .* without rotations'),
+  ('', 'vit_small_patch16_18x2_224', 'parallel parts; .* than one attention'),
   ('', 'vit_base_patch16_rope_mixed_224', 'an EVA .* its rotations'),
   ('', 'maxvit_tiny_rw_224', 'a MaxViT .* convolutions between'),
   ('hiera', 'hiera_tiny_224', 'a Hiera .* stages of different widths'),
   ('pvt_v2', 'pvt_v2_b0', 'stages of different widths'),
+  ('', 'edgenext_small', 'stages of different widths'),
   ('dinov3_convnext', 'convnext_tiny', 'a convolutional network'),
   ('resnet', 'resnet50', 'a convolutional network'),
+  ('mobilenet_v2', 'ecaresnext50t_32x4d', 'a convolutional network'),
+  ('', 'resmlp_12_224', 'an MLP, but no Mixer'),
   ('', 'xcit_nano_12_p16_224', 'a relative of DeiT'),
   ('aimv2_vision_model', 'aimv2_large_patch14_224', 'an AIMv2; .* RMSNorm'),
   ('videomae', '', 'a model of videos; no model here has frames'),
+  ('dpt', '', 'a model of boxes, masks or depths; .* its decoder'),
+  ('yolos', '', 'a model of boxes'),
   ('blip', '', 'neither CLIP nor SigLIP; .* its other tower or its decoder'),
+  ('paligemma', '', 'save that alone by its save_pretrained'),
+  ('qwen2_vl', '', 'neither CLIP nor SigLIP'),
+  ('bert', '', 'a model of texts; no model here has texts without images'),
+  ('xlm-roberta', '', 'a model of texts'),
   ('timm_wrapper', '', 'inside transformers; .* timm.models.save_for_hf'),
 )
 

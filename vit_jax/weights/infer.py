@@ -134,7 +134,14 @@ def encoder_sizes(encoder: weights_lib.Params) -> dict[str, int]:
 def _classifier(params: weights_lib.Params) -> str:
   if 'MAPHead_0' in params:
     return 'token_map' if 'cls' in params else 'map'
-  return 'token' if 'cls' in params else 'gap'
+  if 'cls' not in params:
+    return 'gap'
+  if 'pre_logits' not in params and 'projection' not in params:
+    # A head that reads twice the width reads the class token and the mean.
+    head = params.get('head', {'kernel': params['cls'][0].T})
+    if head['kernel'].shape[0] == 2 * params['cls'].shape[-1]:
+      return 'token_mean'
+  return 'token'
 
 
 def _newer_parts(params: weights_lib.Params) -> Model:

@@ -36,10 +36,17 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
     arrays = array_files.read_safetensors(path)
   else:
     arrays = array_files.read_npz(path)
-  params = big_vision.with_positions(params_of(arrays))
-  weights = _described(params, path.stem)
+  weights = described(arrays, path.stem)
   weights_lib.check(weights)
   return weights
+
+
+def described(
+  arrays: Mapping[str, Any], model_name: str
+) -> weights_lib.Weights:
+  """Returns the weights in the arrays of a file, not checked against the model."""
+  params = big_vision.with_positions(params_of(arrays))
+  return _described(params, model_name)
 
 
 def write(
@@ -48,9 +55,17 @@ def write(
   """Writes an `.npz` and warns about the fields it cannot hold.
 
   Names are the official ones, or big_vision's of models that only it has.
+
+  Raises:
+    errors.UserError: for another ending, or rotations, which no array tells.
   """
   if path.suffix != '.npz':
     raise errors.UserError(f'{path} must end in .npz.')
+  if (weights.model or {}).get('rotary_base'):
+    raise errors.UserError(
+      'An .npz does not hold rotations of queries and keys, which these weights'
+      ' have. Try to=huggingface or to=timm.'
+    )
   lost = extras.lost(weights, _described(weights.params, ''))
   (lost.get('model') or {}).pop('model_name', None)
   values = ', '.join(f'{name} {value}' for name, value in lost.items() if value)

@@ -4,7 +4,7 @@ record       `Family`, and what most families share
 state_dicts  from arrays and JSON to weights, and back
 compare      which settings of a model a format loses
 towers       what families with an image and a text tower share
-vit          ViT, DeiT, the encoder of MAE
+vit          ViT, DeiT, the encoder of MAE, MSN, I-JEPA
 dino         DINOv2, with and without registers
 dinov3       the ViTs of DINOv3
 clip         CLIP: two towers, or the image tower alone
@@ -49,6 +49,8 @@ FAMILIES: dict[str, Family] = {
   'siglip2': siglip2.SIGLIP2,
   'siglip2_classifier': siglip2.CLASSIFIER,
   'siglip2_vision_model': siglip2.IMAGE,
+  'vit_msn': vit.VIT_MSN,
+  'ijepa': vit.IJEPA,
 }
 
 

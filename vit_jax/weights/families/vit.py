@@ -1,7 +1,8 @@
-"""ViT of transformers, and the families with its names: DeiT and the MAE encoder.
+"""ViT of transformers, and the families with its names.
 
 DeiT (arXiv:2012.12877) adds a distillation token and may have a head for it. The
-decoder of a masked autoencoder (arXiv:2111.06377) is not read.
+decoder of a masked autoencoder (arXiv:2111.06377) is not read. MSN
+(arXiv:2204.07141) is a ViT, I-JEPA (arXiv:2301.08243) one without a class token.
 """
 
 from collections.abc import Callable
@@ -44,14 +45,16 @@ _ALIASES = (  # Modules of transformers 5; its files keep the old names.
 _WITH_TEACHER = 'DeiTForImageClassificationWithTeacher'
 
 
-def _read(config: Json, **fields: Any) -> dict[str, Any]:
+def _read(
+  config: Json, classifier: str = 'token', **fields: Any
+) -> dict[str, Any]:
   return record.vit(
     config,
     mlp_dim=config.get('intermediate_size', 3072),
     layer_norm_epsilon=config.get('layer_norm_eps', 1e-12),
     block={'biases': 'qkv' if config.get('qkv_bias', True) else ''},
     patch_size=config.get('patch_size', 16),
-    classifier='token',
+    classifier=classifier,
     **fields,
   )
 
@@ -108,6 +111,16 @@ def _write_deit(model: Json) -> dict[str, Any]:
 def _read_mae(config: Json, head: bool) -> dict[str, Any]:
   del head  # There is none.
   return _read(config, posemb_resize='bicubic')
+
+
+def _read_msn(config: Json, head: bool) -> dict[str, Any]:
+  del head
+  return _read({'layer_norm_eps': 1e-6, **config}, posemb_resize='bicubic')
+
+
+def _read_ijepa(config: Json, head: bool) -> dict[str, Any]:
+  del head
+  return _read(config, classifier='gap', posemb_resize='bicubic')
 
 
 def _write_mae(model: Json) -> dict[str, Any]:
@@ -194,6 +207,14 @@ def _split(arrays: Arrays, prefix: str) -> dict[str, np.ndarray]:
   }
 
 
+def _split_msn(arrays: Arrays) -> dict[str, np.ndarray]:
+  """Adds the prefix that transformers 5 leaves out of blocks below a head."""
+  arrays = _split(arrays, 'vit')
+  if 'classifier.weight' not in arrays:
+    return arrays
+  return {re.sub(r'^encoder\.', 'vit.encoder.', k): arrays[k] for k in arrays}
+
+
 def _old_name(name: str) -> str:
   for pattern, replacement in _ALIASES:
     name = re.sub(pattern, replacement, name)
@@ -236,5 +257,25 @@ VIT_MAE = Family(
   architectures=('ViTMAEModel', None),
   complete=functools.partial(_complete, prefix='vit'),
   split=functools.partial(_split, prefix='vit'),
+  ignored=_IGNORED,
+)
+
+VIT_MSN = Family(  # Written as the ViT that it is.
+  read=_read_msn,
+  write=_write,
+  names=_names('vit'),
+  architectures=(None, None),
+  complete=functools.partial(_complete, prefix='vit'),
+  split=_split_msn,
+  ignored=_IGNORED,
+)
+
+IJEPA = Family(
+  read=_read_ijepa,
+  write=_write,
+  names=_names('ijepa'),
+  architectures=('IJepaModel', 'IJepaForImageClassification'),
+  complete=functools.partial(_complete, prefix='ijepa'),
+  split=functools.partial(_split, prefix='ijepa'),
   ignored=_IGNORED,
 )
