@@ -114,6 +114,14 @@ def test_a_pair_gives_features_and_attention_but_no_classes(folders):
     model.predict(image)
 
 
+def test_evaluate_refuses_a_pair_before_it_reads_the_data_set(folders):
+  root, *_ = folders
+  model, captions = f'--model={root / "artifact"}', f'--dataset={root}'
+  result = call_command('evaluate', model, captions)
+  assert result.returncode == 1
+  assert 'use vit-jax zero_shot' in result.stderr
+
+
 def test_timm_takes_the_image_tower(folders, tmp_path, caplog):
   _, weights, _ = folders
   formats.convert(weights, str(tmp_path / 'x'), 'timm')

@@ -192,6 +192,9 @@ def test_page_of_a_contrastive_run_has_curves(lit_run):
   found = Page(report.of_workdir(str(workdir)).read_text())
   assert {'curves', 'model', 'settings'} <= found.ids
   assert 'predictions' not in found.ids
+  for fact in ('text found first', 'image found first', 'temperature'):
+    assert fact in found.text
+  assert 'top-1' not in found.text
 
 
 def test_folder_without_a_run_is_refused(tmp_path):

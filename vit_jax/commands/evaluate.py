@@ -105,8 +105,10 @@ def _scores(
 
 
 def _check(models: Sequence[weights_lib.Weights]) -> None:
-  """Raises `errors.UserError` if flags do not apply to the models."""
+  """Raises `errors.UserError` if models or flags cannot be evaluated."""
   options, task = flags.FLAGS, models[0].task
+  for weights in models:  # Before the data set, which may be of captions.
+    weights_lib.check_can_predict(weights)
   if options.probes and len(models) > 1:
     raise errors.UserError('--probes need the features of one model.')
   if task != labels_lib.MULTICLASS and (options.real or options.probes):

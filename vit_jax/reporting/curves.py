@@ -8,6 +8,7 @@ from vit_jax.evaluation import regression
 from vit_jax.evaluation import scores
 from vit_jax.reporting import plot
 from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import contrastive
 from vit_jax.training import distillation
 from vit_jax.training import metrics
 
@@ -16,9 +17,15 @@ Row = metrics.Row
 PANELS = {  # Metrics drawn together, by the title of their y axis.
   'loss': ('train_loss', scores.LOSS, scores.LOSS + scores.AVERAGED),
   'loss with a teacher': (distillation.LABEL_LOSS, distillation.TEACHER_LOSS),
-  'test accuracy': (scores.ACCURACY, scores.ACCURACY + scores.AVERAGED),
+  'test accuracy': (
+    scores.ACCURACY,
+    scores.ACCURACY + scores.AVERAGED,
+    scores.TO_IMAGE,
+    scores.TO_IMAGE + scores.AVERAGED,
+  ),
   'mean average precision': (multilabel.MAP, multilabel.MAP + scores.AVERAGED),
   'mean absolute error': (regression.MAE, regression.MAE + scores.AVERAGED),
+  'temperature': (contrastive.TEMPERATURE,),
   'learning rate': ('lr',),
   'images/s': ('img_sec_train',),
 }

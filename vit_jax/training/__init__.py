@@ -26,6 +26,7 @@ out_of_memory  settings to try when memory runs out
 # What other rooms import.
 __all__ = (
   'adapters',
+  'contrastive',
   'distillation',
   'evaluate',
   'loop',

@@ -23,6 +23,8 @@ from vit_jax.models import losses
 from vit_jax.training import state as state_lib
 from vit_jax.training import update
 
+TEMPERATURE = 'temperature'  # Of the similarities, in the metrics.
+
 # The image tower without its head, if it has one.
 LOCKED = (r'img/(?!head/)',)
 
@@ -69,7 +71,7 @@ def train_step(
   if temperature_max is not None:
     how['limit'] = functools.partial(_limit, log_max=math.log(temperature_max))
   state, metrics = update.train_step(state, batch, key, **how)
-  return state, {**metrics, 'temperature': jnp.exp(state.params['t'][0])}
+  return state, {**metrics, TEMPERATURE: jnp.exp(state.params['t'][0])}
 
 
 def _limit(params: dict[str, Any], log_max: float) -> dict[str, Any]:

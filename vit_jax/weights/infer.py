@@ -136,12 +136,14 @@ def _classifier(params: weights_lib.Params) -> str:
     return 'token_map' if 'cls' in params else 'map'
   if 'cls' not in params:
     return 'gap'
-  if 'pre_logits' not in params and 'projection' not in params:
-    # A head that reads twice the width reads the class token and the mean.
-    head = params.get('head', {'kernel': params['cls'][0].T})
-    if head['kernel'].shape[0] == 2 * params['cls'].shape[-1]:
-      return 'token_mean'
-  return 'token'
+  return 'token_mean' if _reads_token_and_mean(params) else 'token'
+
+
+def _reads_token_and_mean(params: weights_lib.Params) -> bool:
+  """Whether the head reads the class token beside the mean of the patches."""
+  if 'head' not in params or {'pre_logits', 'projection'} & params.keys():
+    return False
+  return len(params['head']['kernel']) == 2 * params['cls'].shape[-1]
 
 
 def _newer_parts(params: weights_lib.Params) -> Model:
