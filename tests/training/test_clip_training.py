@@ -21,7 +21,7 @@ def clip(tmp_path_factory):
   """The artifact of a small CLIP, whose temperature is too high."""
   folder = tmp_path_factory.mktemp('clip') / 'artifact'
   weights = clips.pair()
-  params = {**weights.params, 't': np.log(np.float32([101.0]))}
+  params = {**weights.params, 't': np.log(np.float32([105.0]))}
   artifact.save(folder, dataclasses.replace(weights, params=params))
   return folder
 
@@ -56,7 +56,7 @@ def test_both_towers_are_trained_and_saved(clip, captions, tmp_path):
   assert after.preprocessing == clips.pair().preprocessing
   assert after.vocabulary == str(tmp_path / 'artifact' / 'tokenizer.json')
   assert after.model['image']['projection'] == 12
-  # arXiv:2103.00020, Sec. 2.5; `base_lr` moves it further than this is far.
+  # arXiv:2103.00020, Sec. 2.5; `base_lr` alone moves it by less than 5 %.
   assert after.model['temperature_max'] == 100
   assert after.params['t'] == pytest.approx(np.log(100), abs=0.02)
   assert after.params['t'] <= np.log(100) * (1 + 1e-7)
