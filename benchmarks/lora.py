@@ -1,9 +1,9 @@
 """Accuracy, memory and time of full fine-tuning, LoRA, and training the head alone.
 
-python -m benchmarks.lora --dataset=/path/to/cifar10 --workdir=/tmp/lora \
-  --json=results/lora_cpu.json
-python -m benchmarks.lora --variant=ViT-B_16 --topology=v5e:1x1 \
-  --json=results/lora_memory_v5e.json
+python -m benchmarks.lora --dataset=/path/to/cifar10 --steps=60 --batch=16 \
+  --test='test[:1000]' --timed_steps=5 --json=results/lora_cpu.json
+python -m benchmarks.lora --variant=ViT-B_16 --batch=8 \
+  --json=results/lora_memory_cpu.json
 
 The first fine-tunes ViT-Mini_4 on a few images of each class, each way for as many
 steps. The learning rate of each is chosen on other training images, as `vit-jax sweep`
