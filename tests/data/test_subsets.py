@@ -71,7 +71,7 @@ def test_shots_apply_after_the_split(tmp_path):
   'settings, images',
   [
     ({'shots': 2}, 6),
-    ({'train': 'train[:10]+test', 'balance_classes': True}, None),
+    ({'train': 'train[:10]+train[20:]', 'balance_classes': True}, None),
     ({'shots': 3, 'balance_classes': True}, 9),
     ({}, 36),
   ],

@@ -163,6 +163,12 @@ def test_teachers_that_are_not_here_are_named(image_folder):
   config = get_config(image_folder, 'nowhere/weights.npz')
   with pytest.raises(errors.UserError, match='teacher is .*no checkpoint file'):
     task_of(config).teacher.put()
+  config.distill.teacher = 'ViT-B_61'
+  with pytest.raises(errors.UserError) as e:
+    task_of(config).teacher.put()
+  assert str(e.value).startswith("config.distill.teacher is 'ViT-B_61': ")
+  assert 'pretrained' not in str(e.value)
+  config.distill.teacher = 'nowhere/weights.npz'
   with pytest.raises(errors.UserError, match='nowhere/weights.npz is not here'):
     plan.read_teacher(config.distill.teacher, 'checkpoints')
 

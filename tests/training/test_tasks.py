@@ -234,7 +234,7 @@ def test_a_temperature_is_fitted_to_held_out_images(image_folder, tmp_path):
     ({'best_metric': 'accuracy_test'}, "must be one of ('map_test'"),
     ({'label_smoothing': 0.1}, 'the task is multilabel, which it does not'),
     ({'pp.shots': 2}, 'config.pp.shots is 2, but the task'),
-    ({'pp.holdout': 'train[:10%]'}, 'they have images in common'),
+    ({'pp.holdout': 'train[:10%]'}, 'have images in common'),
     ({'task': 'regression'}, "no column 'target', only image, labels"),
   ],
 )

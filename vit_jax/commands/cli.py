@@ -16,6 +16,7 @@ import jax
 from ml_collections import config_flags
 
 import vit_jax
+from vit_jax.commands import setting_flags
 from vit_jax.commands import setting_values
 from vit_jax.configs import run_files
 from vit_jax.runtime import compilation_cache
@@ -63,7 +64,7 @@ def _run_guarded(
     main(argv)
   except errors.UserError as e:
     logging.debug('Details:', exc_info=True)
-    exits.write_last_line(str(e))
+    exits.write_last_line(setting_flags.named(str(e)))
     sys.exit(1)
   except BrokenPipeError:  # `| head` has read enough.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

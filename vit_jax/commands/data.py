@@ -18,6 +18,7 @@ import cv2
 
 from vit_jax.commands import dataset_flags
 from vit_jax.configs import common
+from vit_jax.configs import labels as labels_lib
 from vit_jax.data import image_files
 from vit_jax.data import sources
 from vit_jax.data import survey
@@ -39,6 +40,12 @@ def define_flags() -> None:
     'weight_column',
     table_files.DEFAULT.weight,
     "A table's column with weights of images in the training loss.",
+  )
+  flags.DEFINE_enum(
+    'task',
+    '',
+    ['', *labels_lib.TASKS],
+    'What images are labelled with; by default what the columns tell.',
   )
   flags.DEFINE_bool('json', False, 'Print JSON.')
   flags.DEFINE_string('sheet', None, 'PNG file for images of every class.')
@@ -66,8 +73,10 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _columns() -> table_files.Columns:
-  weight = flags.FLAGS.weight_column
-  return dataclasses.replace(dataset_flags.columns(), weight=weight)
+  options = flags.FLAGS
+  return dataclasses.replace(
+    dataset_flags.columns(), weight=options.weight_column, task=options.task
+  )
 
 
 def describe(dataset: str, found: dict) -> list[str]:

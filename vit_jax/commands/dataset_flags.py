@@ -28,6 +28,11 @@ def define_flags() -> None:
   flags.DEFINE_string(
     'target_column', None, "A table's column, or columns, of numbers."
   )
+  flags.DEFINE_string(
+    'separator',
+    default.separator,
+    'What is between the classes of an image in a table.',
+  )
 
 
 def columns(weights: weights_lib.Weights | None = None) -> table_files.Columns:
@@ -47,6 +52,7 @@ def columns(weights: weights_lib.Weights | None = None) -> table_files.Columns:
     labels=options.labels_column,
     target=options.target_column or target,
     split=options.split_column,
+    separator=options.separator,
     weight='',
     task=task,
   )

@@ -12,6 +12,7 @@ import sys
 from absl import flags
 
 from vit_jax.commands import cli
+from vit_jax.commands import setting_flags
 from vit_jax.planning import readiness
 
 
@@ -19,9 +20,10 @@ def show(findings: Iterable[readiness.Finding]) -> int:
   """Prints findings as they come; returns how many checks failed."""
   failed = 0
   for finding in findings:
-    print(f'{finding.status:8}{finding.what:12}{finding.text}', flush=True)
-    if finding.status != readiness.OK and finding.advice:
-      print(f'{"":20}Try: {finding.advice}')
+    text, advice = map(setting_flags.named, (finding.text, finding.advice))
+    print(f'{finding.status:8}{finding.what:12}{text}', flush=True)
+    if finding.status != readiness.OK and advice:
+      print(f'{"":20}Try: {advice}')
     failed += finding.status == readiness.FAILED
   return failed
 

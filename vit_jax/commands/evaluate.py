@@ -133,6 +133,13 @@ def main(argv: Sequence[str]) -> None:
     options.dataset, split, data_dir=data_dir, columns=columns
   )
   labelled.check_task(models[0], source)
+  if options.probes:
+    train = sources.get_source(
+      options.dataset, train_split, data_dir=data_dir, columns=columns
+    )
+    sources.refuse_overlap(
+      {'train_split': train_split, 'split': split}, [train, source]
+    )
   real_file = None
   if options.real:  # Before anything takes long.
     real_file = real_labels.find(options.real_labels, data_dir)
@@ -149,9 +156,6 @@ def main(argv: Sequence[str]) -> None:
   }
   result[scores.SKIPPED] = len(source) - result[scores.EXAMPLES]
   if options.probes:
-    train = sources.get_source(
-      options.dataset, train_split, data_dir=data_dir, columns=columns
-    )
     read = predictor_flags.from_weights(models[0]).iter_features
     result |= probes.of_rows(read, options.probes, train, source)
   _show(result)

@@ -98,7 +98,7 @@ def open_captions(root: pathlib.Path, split: str) -> folder.FileSource:
     for name, start, end in parts
     for pair in sorted(captions[name].items(), key=order)[start:end]
   ]
-  return folder.FileSource(pairs, target='captions')
+  return folder.FileSource(pairs, target='captions', ranges=parts)
 
 
 def _caption_file(directory: pathlib.Path) -> pathlib.Path | None:

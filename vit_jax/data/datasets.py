@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 import dataclasses
+import itertools
 from typing import Any
 
 from absl import logging
@@ -59,21 +60,28 @@ def _columns(config: ml_collections.ConfigDict) -> table_files.Columns:
 
 
 def open_splits(config: ml_collections.ConfigDict) -> Splits:
-  """Opens the images of a config, for LiT models with captions."""
+  """Opens the images of a config, for LiT models with captions.
+
+  Raises:
+    errors.UserError: if they cannot be opened, or two splits have images in common.
+      A run that only evaluates, or only trains, may use the same for both.
+  """
   split = _pairs if spec.has_texts(config.model) else _images
   train = split(config, config.pp.train, train=True)
   test = split(config, config.pp.test, train=False)
-  if not config.pp.holdout:
-    return Splits(train, test)
-  holdout = split(config, config.pp.holdout, train=False)
-  for name, other in (('train', train), ('test', test)):
-    if sources.overlap(holdout.source, other.source):
-      raise errors.UserError(
-        f'config.pp.holdout is {config.pp.holdout!r}, config.pp.{name} is'
-        f' {config.pp[name]!r}: they have images in common. Choose some that'
-        f' neither of the others has.'
-      )
-  return Splits(train, test, holdout)
+  opened = {'train': train, 'test': test}
+  if config.pp.holdout:
+    opened['holdout'] = split(config, config.pp.holdout, train=False)
+  is_tested = config.eval_every or config.eval_every_epochs
+  uses_both = config.trainer != 'evaluate' and is_tested
+  for pair in itertools.combinations(opened, 2):
+    if pair == ('train', 'test') and not uses_both:
+      continue
+    sources.refuse_overlap(
+      {f'config.pp.{name}': config.pp[name] for name in pair},
+      [opened[name].source for name in pair],
+    )
+  return Splits(**opened)
 
 
 def with_scale(

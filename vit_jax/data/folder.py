@@ -27,7 +27,8 @@ class FileSource:
   """Image files, each with a target: its label or its captions.
 
   `unread` counts the other files in the same folders, by suffix. `split_by` says
-  what decides the split of an image; empty if that is the folder it is in.
+  what decides the split of an image; empty if that is the folder it is in. `ranges`
+  are the parts of splits that the files are.
   """
 
   def __init__(
@@ -37,12 +38,14 @@ class FileSource:
     unread: Mapping[str, int] = types.MappingProxyType({}),
     target: str = 'label',
     split_by: str = '',
+    ranges: splits_lib.Ranges = (),
   ):
     self._files, self._target = files, target
     self.class_names: Sequence[str] = list(class_names)
     self.image_shape: tuple[int, ...] | None = None
     self.unread = dict(unread)
     self.split_by = split_by
+    self.ranges = ranges
 
   def __len__(self) -> int:
     return len(self._files)
@@ -91,7 +94,9 @@ def _open_unsplit(root: pathlib.Path, split: str) -> FileSource:
     [label for _, label in files], unsplit.hashes([path for path, _ in files])
   )
   chosen = [files[i] for _, start, end in parts for i in order[start:end]]
-  return FileSource(chosen, class_names, unread, split_by=unsplit.SPLIT_BY)
+  return FileSource(
+    chosen, class_names, unread, split_by=unsplit.SPLIT_BY, ranges=parts
+  )
 
 
 def open_folder(root: pathlib.Path, split: str) -> FileSource:
@@ -123,7 +128,7 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
       unread += found.unread
   image_files.warn_of_unread(unread, f'{root}, {split}')
   chosen = [file for name, a, b in parts for file in files[name][a:b]]
-  return FileSource(chosen, class_names, unread)
+  return FileSource(chosen, class_names, unread, ranges=parts)
 
 
 def _labelled(

@@ -21,7 +21,7 @@ class TfdsSource:
     self,
     builder: tfds.core.DatasetBuilder,
     split: str,
-    ranges: Sequence[tuple[str, int, int]],
+    ranges: splits_lib.Ranges,
   ):
     features = builder.info.features
     if not {'image', 'label'} <= set(features):
@@ -34,7 +34,7 @@ class TfdsSource:
       None if None in shape else tuple(shape)
     )
     self.class_names: Sequence[str] = list(features['label'].names)
-    self.ranges = ranges  # See `splits.parse_split`.
+    self.ranges = ranges
     self._name = f'{builder.name} {split}'
     self._has_file_names = 'file_name' in features
     self._records = builder.as_data_source(

@@ -3,7 +3,8 @@
 A source has a length, `class_names`, `image_shape` (None where sizes differ) and
 yields {'image': uint8 [H, W, C] or the bytes of a file, 'label': int, 'name':
 str}. It can be pickled into worker processes. A source whose images have any number
-of classes, or numbers, says so by `task`, and its labels are float32 [K].
+of classes, or numbers, says so by `task`, and its labels are float32 [K]. One that is
+a part of a data set says which by `ranges`, see `splits`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,9 +63,7 @@ class ArraySource:
     self.class_names: Sequence[str] = list(class_names)
     self.image_shape: tuple[int, ...] | None = images.shape[1:]
     self.num_channels = images.shape[-1]
-    self.ranges: Sequence[
-      tuple[str, int, int]
-    ] = ()  # See `splits.parse_split`.
+    self.ranges: splits_lib.Ranges = ()
 
   def __len__(self) -> int:
     return len(self._images)
@@ -215,18 +214,22 @@ def get_source(
   return prepared.open_split(dataset, split, root)
 
 
-def overlap(first: Source, second: Source) -> bool:
-  """Whether two splits of a data set have images in common."""
-  ranges, others = (getattr(x, 'ranges', ()) for x in (first, second))
-  if ranges and others:  # Their names count from 0 in each split.
-    return any(
-      name == other and start < other_end and other_start < end
-      for name, start, end in ranges
-      for other, other_start, other_end in others
+def refuse_overlap(splits: Mapping[str, str], parts: Sequence[Source]) -> None:
+  """Raises `errors.UserError` if two splits of a data set have images in common.
+
+  Args:
+    splits: both splits, by the settings that name them.
+    parts: both splits, opened.
+  """
+  first, second = (getattr(part, 'ranges', ()) for part in parts)
+  if splits_lib.overlap(first, second):
+    texts = [f'{name}={split!r}' for name, split in splits.items()]
+    one, other = splits
+    raise errors.UserError(
+      f'{" and ".join(texts)} have images in common: scores of images that were'
+      f' trained on say nothing about others. Choose splits such as'
+      f" {one}='train[:90%]' {other}='train[90%:]'."
     )
-  if isinstance(first, LabelledSource) and isinstance(second, LabelledSource):
-    return not set(first.names()).isdisjoint(second.names())
-  return False
 
 
 def require_folder(dataset: str) -> None:

@@ -1,8 +1,14 @@
 """Splits in TFDS notation, for data of any kind."""
 
+from collections.abc import Sequence
+import itertools
+
 import tensorflow_datasets as tfds
 
 from vit_jax.runtime import errors
+
+# Parts of splits that a source is made of: (name, first image, the one after the last).
+Ranges = Sequence[tuple[str, int, int]]
 
 # Evaluates on a part of the training images.
 SPLIT_EXAMPLE = "config.pp.train='train[:90%]' config.pp.test='train[90%:]'"
@@ -11,7 +17,7 @@ SPLIT_EXAMPLE = "config.pp.train='train[:90%]' config.pp.test='train[90%:]'"
 def parse_split(
   split: str, sizes: dict[str, int], dataset: str
 ) -> list[tuple[str, int, int]]:
-  """Returns [(name, start, end)] for a split in TFDS notation."""
+  """Returns the `Ranges` of a split in TFDS notation."""
   infos = tfds.core.SplitDict(
     [
       tfds.core.SplitInfo(name=name, shard_lengths=[size], num_bytes=0)
@@ -36,3 +42,13 @@ def parse_split(
       f'Split {split!r} of {dataset} is empty: it has {sizes} images.'
     )
   return ranges
+
+
+def overlap(first: Ranges, second: Ranges) -> bool:
+  """Whether two splits of a data set have images in common."""
+  return any(
+    name == other and max(start, other_start) < min(end, other_end)
+    for (name, start, end), (other, other_start, other_end) in (
+      itertools.product(first, second)
+    )
+  )

@@ -64,10 +64,13 @@ def of_dataset(
   """
   names = sources.default_splits(dataset, train, test, columns)
   splits, looks, found = {}, [], []
-  for role, split in zip(('train', 'test'), names, strict=True):
-    source = sources.get_source(
-      dataset, split, data_dir=data_dir, columns=columns
-    )
+  opened = [
+    sources.get_source(dataset, split, data_dir=data_dir, columns=columns)
+    for split in names
+  ]
+  settings = ('config.pp.train', 'config.pp.test')
+  sources.refuse_overlap(dict(zip(settings, names, strict=True)), opened)
+  for role, split, source in zip(('train', 'test'), names, opened, strict=True):
     facts = _examine_all(source)
     looks.append(copies.of_thumbnails([x.thumbnail for x in facts]))
     found.append(facts)

@@ -15,6 +15,7 @@ from vit_jax.configs import spec
 from vit_jax.configs import validate
 from vit_jax.data import datasets
 from vit_jax.models import attention_choice
+from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import workdir as workdir_lib
@@ -66,7 +67,13 @@ def read_weights(name: str, directory: str) -> weights_lib.Weights:
 
 def read_pretrained(config: ml_collections.ConfigDict) -> Pretrained:
   """Finds and reads the pretrained weights of a config; may download them."""
-  weights = read_weights(config.pretrained, config.pretrained_dir)
+  try:
+    weights = read_weights(config.pretrained, config.pretrained_dir)
+  except errors.UserError as e:
+    raise errors.UserError(
+      f'config.pretrained is {config.pretrained!r}: {e} To train from scratch, set'
+      f' config.pretrained= (empty).'
+    ) from e
   logging.info('Starting from %s.', weights.source)
   if config.trainer in ('train', 'sweep'):  # For classes, not for texts.
     weights = weights.image_tower()

@@ -145,8 +145,8 @@ def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
     hint = f' Did you mean {near[0]!r}?' if near else ''
     raise errors.UserError(
       f'{path} is missing and no public source of {name!r} is known.{hint} Put'
-      f' the file there, set config.pretrained=FILE, or train from scratch with'
-      f' config.pretrained= (empty). vit-jax models lists the known names.'
+      f' the file there, or give its path instead of the name. vit-jax models'
+      f' lists the known names.'
     )
   if not entry.sources:
     raise errors.UserError(

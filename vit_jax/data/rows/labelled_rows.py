@@ -20,6 +20,7 @@ class RowSource:
     units: units of the numbers; empty for none.
     label_shape: () for one class, else [K].
     split_by: how images were chosen for the test; empty if the data set says it.
+    ranges: the parts of splits that the rows are.
     weights: see `row_weights`; None for none.
   """
 
@@ -30,12 +31,14 @@ class RowSource:
     names: Sequence[str],
     labels: table_labels.Labels,
     split_by: str = '',
+    ranges: splits_lib.Ranges = (),
   ):
     self._names, self._labels = names, labels.values
     self.class_names: Sequence[str] = list(labels.names)
     self.task, self.units = labels.task, tuple(labels.units)
     self.label_shape: tuple[int, ...] = labels.values.shape[1:]
     self.split_by = split_by
+    self.ranges = ranges
     self.weights = labels.weights
 
   def __len__(self) -> int:
@@ -68,7 +71,7 @@ def of_split(
   labels: table_labels.Labels,
   hashes: Callable[[list[int]], list[bytes]],
   dataset: str,
-) -> list[int]:
+) -> tuple[list[int], splits_lib.Ranges]:
   """Returns the rows of a split, in an order that does not depend on theirs.
 
   Args:
@@ -78,6 +81,9 @@ def of_split(
     hashes: maps rows to what fixes their order.
     dataset: the data set, for messages.
 
+  Returns:
+    The rows, and the parts of splits that they are.
+
   Raises:
     errors.UserError: if the split is missing or empty.
   """
@@ -86,9 +92,9 @@ def of_split(
     rows[name].append(row)
   rows, split = folder.with_test(rows, split)
   sizes = {name: len(x) for name, x in rows.items()}
-  chosen = []
-  for name, start, end in splits_lib.parse_split(split, sizes, dataset):
+  chosen, ranges = [], splits_lib.parse_split(split, sizes, dataset)
+  for name, start, end in ranges:
     groups = [table_labels.group(labels, row) for row in rows[name]]
     order = unsplit.stratified(groups, hashes(rows[name]))
     chosen += [rows[name][i] for i in order[start:end]]
-  return chosen
+  return chosen, ranges

@@ -15,6 +15,7 @@ import numpy as np
 
 from vit_jax.configs import common
 from vit_jax.data import image_files
+from vit_jax.data import splits as splits_lib
 from vit_jax.data import unsplit
 from vit_jax.data.rows import labelled_rows
 from vit_jax.data.rows import shard_index
@@ -45,8 +46,9 @@ class ShardSource(labelled_rows.RowSource):
     names: Sequence[str],
     labels: table_labels.Labels,
     split_by: str,
+    ranges: splits_lib.Ranges,
   ):
-    super().__init__(names, labels, split_by)
+    super().__init__(names, labels, split_by, ranges)
     self._shards, self._places = shards, places
 
   def _image(self, index: int) -> bytes:
@@ -95,7 +97,7 @@ def open_shards(
   labels = table_labels.read(table, of_row, dataset, columns)
   # In which shard an image lies may change.
   keys = [unsplit.content_hash(x.rpartition(', ')[2].encode()) for x in names]
-  chosen = labelled_rows.of_split(
+  chosen, ranges = labelled_rows.of_split(
     split, of_row, labels, lambda rows: [keys[row] for row in rows], dataset
   )
   return ShardSource(
@@ -104,6 +106,7 @@ def open_shards(
     [names[row] for row in chosen],
     table_labels.chosen(labels, chosen),
     '' if len(set(of_row)) > 1 else SPLIT_BY,
+    ranges,
   )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from vit_jax.data import image_files
+from vit_jax.data import splits as splits_lib
 from vit_jax.data import unsplit
 from vit_jax.data.rows import arrow_images
 from vit_jax.data.rows import arrow_tables
@@ -26,8 +27,9 @@ class TableSource(labelled_rows.RowSource):
     names: Sequence[str],
     labels: table_labels.Labels,
     split_by: str = '',
+    ranges: splits_lib.Ranges = (),
   ):
-    super().__init__(names, labels, split_by)
+    super().__init__(names, labels, split_by, ranges)
     self._images = images
     self.image_shape = getattr(images, 'image_shape', None)
 
@@ -69,7 +71,9 @@ def open_table(
     numbers = (names[row].rpartition(', ')[2] for row in rows)
     return [unsplit.content_hash(number.encode()) for number in numbers]
 
-  chosen = labelled_rows.of_split(split, of_row, labels, hashes, str(path))
+  chosen, ranges = labelled_rows.of_split(
+    split, of_row, labels, hashes, str(path)
+  )
   return TableSource(
     images.chosen(chosen)
     if isinstance(images, arrow_images.Images | npz_tables.Images)
@@ -77,6 +81,7 @@ def open_table(
     [names[row] for row in chosen],
     table_labels.chosen(labels, chosen),
     '' if is_split else unsplit.SPLIT_BY,
+    ranges,
   )
 
 
