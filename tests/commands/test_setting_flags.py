@@ -21,10 +21,14 @@ _OF_RUNS = (
   'columns.units',
   'model',
   'posemb',
+  'pp.augmentation',
   'pp.balance_classes',
   'pp.channels',
   'pp.exif',
+  'pp.mean',
   'pp.shots',
+  'pp.std',
+  'pretrained',
 )
 
 
@@ -107,7 +111,7 @@ def test_commands_with_a_run_file_name_settings(command, monkeypatch):
     ),
     (
       ('evaluate', '--model=ViT-Mini_4', '--dataset=/nowhere/'),
-      "--dataset is '/nowhere/', but",
+      "no data set '/nowhere/'",
     ),
     (('data', 'TABLE', '--label_column=x', '--split=y'), "--split='train[90"),
   ],

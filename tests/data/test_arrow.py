@@ -167,7 +167,7 @@ def test_mistakes_give_one_line(tmp_path):
     in message(save(tmp_path / 'b', [wrong]))
   )
   none = [*rows(range(3)), {'image': None, 'label': 0}]
-  assert 'row 4 has no image: its image is None' in message(
+  assert 'row 4 has no image: it is missing' in message(
     save(tmp_path / 'c', [none])
   )
   (tmp_path / 'd').mkdir()

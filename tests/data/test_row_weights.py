@@ -75,7 +75,7 @@ def test_each_row_has_its_weight(tmp_path):
   [
     ([1, -0.5, 1], "row 2 has the weight '-0.5', must be at least 0"),
     ([1, 1, 'much'], "row 3 has the weight 'much', which is not a number"),
-    ([1, 1, None], 'row 3 has the weight None, which is not a number'),
+    ([1, 1, None], 'row 3 has no weight: it is missing, empty, or'),
     ([1, 1, 'inf'], "row 3 has the weight 'inf', which is not a number"),
     ([0, 0, 0], 'All 3 training images have the weight 0'),
   ],

@@ -156,11 +156,11 @@ def test_mistakes_give_one_line(tmp_path):
   other.write_bytes(b'no archive')
   assert f'{other} cannot be read' in message(str(other))
   empty = write(tmp_path / 'empty.tar', {'a.txt': b'x'})
-  assert 'have no images' in message(str(empty))
+  assert 'There are no images in' in message(str(empty))
   bare = write(tmp_path / 'bare.tar', {'a.png': image(0)})
   assert "no column 'label'" in message(str(bare))
   mixed = write(tmp_path / 'mixed.tar', {**example(0), 'b.png': image(1)})
-  assert 'has the label None' in message(str(mixed))
+  assert 'mixed.tar, b.png has no label: it is missing' in message(str(mixed))
   broken = write(tmp_path / 'j.tar', {'a.png': image(0), 'a.json': b'{'})
   assert 'a.json is not an object in JSON' in message(str(broken))
 

@@ -79,11 +79,45 @@ def test_numbers_have_names_and_units(tmp_path):
   assert found.values.tolist() == [[20, 1.5], [0, -3]]
 
 
-@pytest.mark.parametrize('value', ['', 'tall', 'nan', 'inf', '1,5'])
+@pytest.mark.parametrize('value', ['tall', 'nan', 'inf', '1,5'])
 def test_what_is_not_a_number_is_named(value, tmp_path):
   rows = [{'target': '1'}, {'target': value}]
   found = message(rows, tmp_path, '.jsonl')
   assert f'row 2 has the target {value!r}, which is not a number' in found
+
+
+@pytest.mark.parametrize('column', ['label', 'target', 'weight'])
+@pytest.mark.parametrize('suffix', ['.csv', '.jsonl'])
+def test_empty_cells_are_named(column, suffix, tmp_path):
+  rows = [{'label': 'a', 'weight': 1, 'target': 1} for _ in range(3)]
+  rows[1][column] = '' if suffix == '.csv' else None
+  task = 'regression' if column == 'target' else 'multiclass'
+  found = message(rows, tmp_path, suffix, task=task)
+  assert f'row 2 has no {column}: it is missing, empty, or' in found
+  assert 'None' not in found
+
+
+def test_a_class_in_quotes_may_be_called_as_what_is_missing(tmp_path):
+  found = read([{'label': '"NA"'}, {'label': 'b'}], tmp_path)
+  assert found.names == ['NA', 'b']
+  assert 'row 1 has no label' in message([{'label': 'NA'}], tmp_path)
+
+
+def test_spaces_around_a_class_do_not_count(tmp_path):
+  found = read([{'label': x} for x in ('a', 'b ', ' a', 'b')], tmp_path)
+  assert (found.names, found.values.tolist()) == (['a', 'b'], [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+  ('text', 'what'),
+  [('a\nb\na\n', "the class 'a' twice"), ('a\n\nb\n', 'an empty line')],
+)
+def test_a_file_of_classes_has_each_once(text, what, tmp_path):
+  (tmp_path / 'classes.txt').write_text(f'\ufeff{text}')
+  found = message(
+    [{'label': 'a'}], tmp_path, classes=str(tmp_path / 'classes.txt')
+  )
+  assert f'classes.txt has {what}: each line must be another' in found
 
 
 def test_units_must_be_as_many_as_numbers(tmp_path):

@@ -167,9 +167,9 @@ def test_mistakes_are_named_with_their_row(rows, tmp_path):
     write(twice, tmp_path / 'twice.csv')
   )
   odd = [*rows, {**rows[0], 'label': 'pink', 'split': 'test', 'image': 'x.png'}]
-  assert '1 labels in other splits that train lacks, such as pink' in message(
-    write(odd, tmp_path / 'odd.csv')
-  )
+  found = message(write(odd, tmp_path / 'odd.csv'))
+  assert 'has labels in other splits that train lacks: pink (' in found
+  assert 'odd.csv, row 19).' in found
   for suffix in ('.jsonl', '.parquet', '.csv'):
     none = [*rows, {**rows[0], 'image': None if suffix != '.csv' else ''}]
     assert 'row 19 has no image' in message(

@@ -78,7 +78,13 @@ def test_the_class_nearest_to_its_threshold_is_named(weights):
   assert caption == f'no class; {NASTY} 50.0%, threshold 60.0%'
 
 
-def test_predict_writes_the_page(weights, images, tmp_path):
+def test_predict_writes_the_page(weights, images, tmp_path, monkeypatch):
+  made, init = [], predictor_lib.Predictor.__init__
+  monkeypatch.setattr(
+    predictor_lib.Predictor,
+    '__init__',
+    lambda self, *args, **how: made.append(1) or init(self, *args, **how),
+  )
   model, page = tmp_path / 'artifact', tmp_path / 'x.html'
   artifact.save(model, weights)
   names = f'--model={model},{model}'
@@ -86,6 +92,7 @@ def test_predict_writes_the_page(weights, images, tmp_path):
   rows = [line.split(',')[0] for line in done.stdout.splitlines()[1:]]
   shown = [caption.partition(': ')[0] for caption in captions(page)]
   assert shown == list(dict.fromkeys(rows))
+  assert len(made) == 2  # Attention is that of the first of both models.
   done = call_command('predict', names, '--html=x.htm', *images)
   assert 'html=x.htm must end in .html' in done.stderr
   numbers = dataclasses.replace(

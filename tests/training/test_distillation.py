@@ -81,6 +81,18 @@ def test_resuming_with_another_teacher_is_refused(
   teachers.check(workdir, None, resumed=True)
 
 
+def test_other_hosts_read_the_teacher_and_compare_nothing(
+  image_folder, teacher, tmp_path, monkeypatch
+):
+  workdir = workdir_lib.at(tmp_path)
+  found = task_of(get_config(image_folder, teacher)).teacher
+  monkeypatch.setattr('jax.process_index', lambda: 1)
+  monkeypatch.setattr(teachers.Teacher, 'facts', None)
+  teachers.check(workdir, found, resumed=False)
+  assert 'weights' in vars(found)  # All hosts read them at the same time.
+  assert not workdir.teacher.exists()
+
+
 def test_teacher_is_an_argument_of_the_program_and_in_no_checkpoint(
   image_folder, teacher
 ):

@@ -2,6 +2,9 @@
 
 vit-jax demo --model=/tmp/run/artifact
 
+Numbers are shown with their units; where an image may have several classes, the most
+probable ones with their thresholds, and whether they reach them.
+
 Needs pip install 'vit_jax[demo]'. The page is at 127.0.0.1, which only this machine
 reaches, unless --host names another address.
 """

@@ -143,7 +143,7 @@ def main(argv: Sequence[str]) -> None:
   real_file = None
   if options.real:  # Before anything takes long.
     real_file = real_labels.find(options.real_labels, data_dir)
-  predictor = predictor_flags.averaging(models)
+  predictor, first = predictor_flags.averaged(models)
   rows = predictor.probabilities(source)
   if options.predictions:
     rows = _kept(rows, predictor, source)
@@ -156,8 +156,7 @@ def main(argv: Sequence[str]) -> None:
   }
   result[scores.SKIPPED] = len(source) - result[scores.EXAMPLES]
   if options.probes:
-    read = predictor_flags.from_weights(models[0]).iter_features
-    result |= probes.of_rows(read, options.probes, train, source)
+    result |= probes.of_rows(first.iter_features, options.probes, train, source)
   _show(result)
 
 

@@ -67,11 +67,8 @@ def _write_page(
   rows: Sequence[ranking.Row],
   names: Sequence[str],
   predictor: predictor_lib.Predictor | ensemble.Ensemble,
-  first: weights_lib.Weights,
+  drawn_by: predictor_lib.Predictor,
 ) -> None:
-  drawn_by = predictor
-  if not isinstance(drawn_by, predictor_lib.Predictor):
-    drawn_by = predictor_flags.from_weights(first)
   path = flags.FLAGS.html
   shown = unsure_page.write(
     path, rows, names, predictor.weights, drawn_by, predictor.skipped
@@ -101,7 +98,7 @@ def main(argv: Sequence[str]) -> None:
     unsure_page.check(options.html)
   names = inputs.find(argv[1:])
   models = predictor_flags.all_weights_from_flags()
-  predictor = predictor_flags.averaging(models)
+  predictor, first = predictor_flags.averaged(models)
   if options.labels:
     labels = read_labels(options.labels, len(predictor.labels))
     predictor.weights = dataclasses.replace(
@@ -112,7 +109,7 @@ def main(argv: Sequence[str]) -> None:
     rows = ranking.unsure_first(rows, predictor.weights)
   if options.html:
     kept = list(rows)
-    _write_page(kept, names, predictor, models[0])
+    _write_page(kept, names, predictor, first)
     rows = iter(kept)
   if options.output:
     _write(rows, names, predictor)

@@ -32,7 +32,7 @@ def define_flags() -> None:
 
 
 def define_averaging_flags() -> None:
-  """Defines the flags of `define_flags`, and those that `averaging` reads."""
+  """Defines the flags of `define_flags`, and those that `averaged` reads."""
   define_flags()
   flags.DEFINE_bool(
     'mirror',
@@ -84,9 +84,10 @@ def all_weights_from_flags() -> list[weights_lib.Weights]:
   return [checkpoint.read(name, cli.image_size()) for name in names]
 
 
-def averaging(
+def averaged(
   weights: Sequence[weights_lib.Weights],
-) -> predictor.Predictor | ensemble.Ensemble:
-  """Returns one model, or several that predict together, as the flags say."""
+) -> tuple[predictor.Predictor | ensemble.Ensemble, predictor.Predictor]:
+  """Returns one model, or several that predict together, and the first of them."""
   models = [from_weights(x, mirror=flags.FLAGS.mirror) for x in weights]
-  return models[0] if len(models) == 1 else ensemble.Ensemble(models)
+  first = models[0]
+  return first if len(models) == 1 else ensemble.Ensemble(models), first

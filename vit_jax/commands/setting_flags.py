@@ -18,7 +18,6 @@ FLAGS = {
   'config.pp.crop': 'image_size',
   'config.pp.test': 'split',
   'config.pp.train': 'train_split',
-  'config.pretrained': 'model',
   'config.pretrained_dir': 'pretrained_dir',
   'config.task': 'task',
   'config.tfds_data_dir': 'tfds_data_dir',

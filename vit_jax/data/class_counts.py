@@ -1,6 +1,5 @@
 """How many images each class has, and the weights that follow."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
@@ -12,7 +11,6 @@ from vit_jax.data import sources
 from vit_jax.runtime import errors
 
 _MOST_LISTED = 20  # Classes whose numbers are all in the log.
-_MOST_NAMED = 5
 
 
 def of_source(source: Any) -> dict[str, int] | None:
@@ -51,7 +49,7 @@ def log(train: Any, test: Any) -> None:
   logging.info('Images a class, %s.', text)
   for numbers, what in ((counts, 'to train on'), (tested, 'to test')):
     if missing := [name for name, n in numbers.items() if not n]:
-      logging.warning('No images %s: %s.', what, _some(missing))
+      logging.warning('No images %s: %s.', what, errors.some(missing))
 
 
 def weights(setting: str, source: Any) -> Float[np.ndarray, ' K'] | None:
@@ -73,14 +71,14 @@ def weights(setting: str, source: Any) -> Float[np.ndarray, ' K'] | None:
     if len(values) != len(names):
       raise errors.UserError(
         f'config.class_weights has {len(values)} numbers, but there are'
-        f' {len(names)} classes: {_some(names)}.'
+        f' {len(names)} classes: {errors.some(names)}.'
       )
     return values
   numbers = _counts(source)
   if missing := [n for n, x in zip(names, numbers, strict=True) if not x]:
     raise errors.UserError(
       f"config.class_weights is 'balanced', but there are no images to train on of"
-      f' {_some(missing)}.'
+      f' {errors.some(missing)}.'
     )
   if sources.task_of(source) == labels_lib.MULTILABEL:
     return ((len(source) - numbers) / numbers).astype(np.float32)
@@ -91,8 +89,3 @@ def _range(counts: dict[str, int]) -> str:
   """Returns '5 (rare) to 1,300 (common)'."""
   fewest, most = min(counts, key=counts.get), max(counts, key=counts.get)  # type: ignore[arg-type]
   return f'{counts[fewest]:,} ({fewest}) to {counts[most]:,} ({most})'
-
-
-def _some(names: Sequence[str]) -> str:
-  more = f' and {len(names) - _MOST_NAMED} more' * (len(names) > _MOST_NAMED)
-  return f'{", ".join(names[:_MOST_NAMED])}{more}'

@@ -183,9 +183,9 @@ def _check_classes(
 
 
 def _some(names: Sequence[str]) -> str:
-  """Returns '7 classes (a, b, c, d, e, ...)'."""
-  text = ', '.join(names[:5]) + (', ...' if len(names) > 5 else '')
-  return f'{len(names)} {"class" if len(names) == 1 else "classes"} ({text})'
+  """Returns '7 classes (a, b, c, d, e and 2 more)'."""
+  noun = 'class' if len(names) == 1 else 'classes'
+  return f'{len(names)} {noun} ({errors.some(names)})'
 
 
 def with_test(splits: dict[str, Any], split: str) -> tuple[dict[str, Any], str]:
@@ -223,8 +223,9 @@ def _find_classes(folder: pathlib.Path, root: pathlib.Path) -> Classes:
     else:
       classes[name] = found
   if classes and empty:
-    text = ', '.join(empty[:5])
-    logging.warning('Folders without images do not become classes: %s.', text)
+    logging.warning(
+      'Folders without images do not become classes: %s.', errors.some(empty)
+    )
   if classes and loose:
     logging.warning(
       '%s: %d images are in no class folder and are left out, such as %s.',

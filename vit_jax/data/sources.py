@@ -144,6 +144,7 @@ def default_splits(
   if shards.is_shards(dataset):
     is_unsplit = not shards.has_splits(dataset)
   elif table_files.is_table(dataset):
+    require_folder(dataset)
     is_unsplit = not table_files.has_splits(table_files.place(dataset), columns)
   else:
     is_unsplit = os.path.isdir(dataset) and folder.is_unsplit(
@@ -246,8 +247,8 @@ def require_folder(dataset: str) -> None:
   is_path = is_table or dataset.startswith((os.sep, '.', '~'))
   if not dataset or is_path or storage.is_address(dataset):
     raise errors.UserError(
-      f'config.dataset is {dataset!r}, but there is no such folder here. Give a'
-      f' folder with <class>/<image>, or with train/<class>/<image> and'
+      f'There is no data set {dataset!r}: no such folder here. Give a folder with'
+      f' <class>/<image>, or with train/<class>/<image> and'
       f' test/<class>/<image>, a table ({", ".join(common.TABLES)}), .tar shards, a folder'
       f' or hf://datasets/USER/NAME of Hugging Face, or a name.'
     )

@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 
 from vit_jax import predictor as predictor_lib
+from vit_jax.configs import labels as labels_lib
+from vit_jax.evaluation import multilabel
+from vit_jax.evaluation import ranking
 from vit_jax.reporting import attention_pictures
 from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib
@@ -24,7 +27,7 @@ def _import_gradio() -> Any:
 
 
 def page(predictor: predictor_lib.Predictor, title: str, top_k: int = 5) -> Any:
-  """Returns the page, a `gradio.Blocks` that shows `top_k` classes.
+  """Returns the page, a `gradio.Blocks` that shows `top_k` classes or all numbers.
 
   Raises:
     errors.UserError: if gradio is missing, or the model cannot predict or takes other
@@ -40,14 +43,14 @@ def page(predictor: predictor_lib.Predictor, title: str, top_k: int = 5) -> Any:
   # Compiles the model, and fails before the page is served.
   predictor.predict(np.zeros(predictor.image_shape, np.uint8))
   draws = predictor.weights.spec.num_heads > 0
-  has_numbers = weights_lib.units(predictor.weights) is not None
+  headers = _headers(predictor.weights)
 
   def answer(image: Any) -> tuple[Any, Any]:
     if image is None:
       return None, None
     try:
-      [best] = predictor.predict(image, top_k=top_k)
-      shown = best if has_numbers else dict(best)
+      [(_, row)] = predictor.probabilities(image)
+      shown = _shown(row, predictor.weights, top_k)
       return shown, _drawn(predictor, image) if draws else None
     except errors.UserError as e:
       raise gradio.Error(str(e)) from e
@@ -57,17 +60,54 @@ def page(predictor: predictor_lib.Predictor, title: str, top_k: int = 5) -> Any:
     with gradio.Row():
       image = gradio.Image(type='pil', label='Image')
       with gradio.Column():
-        if has_numbers:
-          classes = gradio.Dataframe(headers=['number', 'value'])
+        if headers:
+          found = gradio.Dataframe(headers=headers, interactive=False)
         else:
-          classes = gradio.Label(num_top_classes=top_k, label='Classes')
+          found = gradio.Label(num_top_classes=top_k, label='Classes')
         drawn = gradio.Image(
           label='Attention rollout',
           visible=draws,
           buttons=['download', 'fullscreen'],
         )
-    image.change(answer, image, [classes, drawn], api_name='predict')
+    image.change(answer, image, [found, drawn], api_name='predict')
   return blocks
+
+
+def _headers(weights: weights_lib.Weights) -> list[str]:
+  """Returns the headers of a table of predictions; none for one class an image."""
+  if weights.task == labels_lib.REGRESSION:
+    return ['number', 'value', *(['unit'] if weights.units else [])]
+  if weights.task == labels_lib.MULTILABEL:
+    return ['class', 'probability', 'threshold', 'present']
+  return []
+
+
+def _shown(
+  row: np.ndarray, weights: weights_lib.Weights, top_k: int
+) -> dict[str, float] | list[list[str]]:
+  """Returns what the page shows: probabilities of classes, or rows of a table.
+
+  Where an image may have several classes, these are the `top_k` most probable ones
+  and all that reach their threshold.
+  """
+  if units := weights_lib.units(weights):
+    rows = zip(units, row.tolist(), units.values(), strict=True)
+    count = len(_headers(weights))
+    return [[name, f'{x:.4g}', unit][:count] for name, x, unit in rows]
+  chosen = ranking.choose(row, weights, top_k)
+  if weights.task == labels_lib.MULTICLASS:
+    return dict(chosen)
+  names, present = weights.class_names, dict(chosen)
+  limits = dict(zip(names, multilabel.thresholds(weights), strict=True))
+  return [
+    [
+      name,
+      f'{p:.1%}',
+      f'{limits[name]:.1%}',
+      'yes' if name in present else 'no',
+    ]
+    for name, p in ranking.best(row, names, max(top_k, len(present)))
+  ]
 
 
 def _drawn(predictor: predictor_lib.Predictor, image: Any) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The exception that commands turn into one line."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import contextlib
 import os
 
@@ -20,6 +20,12 @@ def writing(path: os.PathLike | str) -> Iterator[None]:
     yield
   except OSError as e:
     raise UserError(f'{path} cannot be written: {e.strerror or e}.') from e
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+  """Returns the first names, 'a, b, c, d, e and 2 more'."""
+  more = f' and {len(names) - most} more' * (len(names) > most)
+  return f'{", ".join(names[:most])}{more}'
 
 
 def first_line(error: BaseException) -> str:

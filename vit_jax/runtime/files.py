@@ -113,5 +113,5 @@ def read_lines(path: pathlib.Path) -> list[str]:
     except ValueError:
       return line
 
-  lines = path.read_text(encoding='utf-8').split('\n')
+  lines = path.read_text(encoding='utf-8-sig').split('\n')
   return [name(line) for line in (lines if lines[-1] else lines[:-1])]

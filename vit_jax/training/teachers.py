@@ -64,6 +64,10 @@ class Teacher:
     logging.info('The teacher is %s, %s.', name, weights_lib.describe(weights))
     return weights
 
+  def require(self) -> None:
+    """Reads the weights, which all hosts must do together."""
+    _ = self.weights
+
   @functools.cached_property
   def _params(self) -> dict[str, Any]:
     return inference.cast_weights(dict(self.weights.params), self.config.dtype)
@@ -187,9 +191,11 @@ def check(
   Raises:
     errors.UserError: if it is another one.
   """
-  now = teacher.facts() if teacher else {}
+  if teacher:
+    teacher.require()
   if jax.process_index():
     return
+  now = teacher.facts() if teacher else {}
   before = files.read_json(workdir.teacher) if resumed else now
   if before.get('sha256') != now.get('sha256'):
     old, new = (

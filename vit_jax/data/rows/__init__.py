@@ -2,6 +2,7 @@
 
 tables         a source: tables of images and labels
 table_files    the columns of a table, from its file
+text_tables    tables of text: .csv, .tsv, .jsonl
 arrow_folders  files of Hugging Face's `datasets`, on disk and on the hub
 repositories   configurations and splits of Parquet files in a folder
 arrow_tables   columns of Arrow and Parquet files

@@ -87,7 +87,7 @@ def _downloaded(address: str) -> repositories.Splits:
   match = _ADDRESS.fullmatch(address)
   if match is None:
     raise errors.UserError(
-      f'config.dataset is {address!r}, must look like {_HUB}USER/NAME, or'
+      f'The data set is {address!r}, must look like {_HUB}USER/NAME, or'
       f' {_HUB}USER/NAME@REVISION/CONFIGURATION.'
     )
   configuration = match['config'] or ''

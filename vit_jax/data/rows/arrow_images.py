@@ -77,12 +77,14 @@ class Images(Sequence[Any]):
     import pyarrow as pa  # Imported late: only tables need it.
     from pyarrow import compute
 
-    parts = []
+    parts: list[Any] = []
+    kind = None
     for path in self._paths:
       is_parquet = path.lower().endswith(repositories.PARQUET)
       file = _copied(path, self._column) if is_parquet else path
-      parts += mapped(file)[self._column].chunks
-    column = pa.chunked_array(parts)
+      column = mapped(file)[self._column]
+      parts, kind = parts + column.chunks, column.type
+    column = pa.chunked_array(parts, kind)
     if not pa.types.is_struct(column.type):
       return column, None
     has_paths = 'path' in column.type.names

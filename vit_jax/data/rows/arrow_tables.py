@@ -1,6 +1,7 @@
 """Columns of Parquet and Arrow files: splits, classes by name, images."""
 
 from collections.abc import Sequence
+import functools
 import os
 import pathlib
 from typing import Any
@@ -100,12 +101,20 @@ def _files(place: Place) -> repositories.Splits:
 
 
 def _schema(path: pathlib.Path) -> Any:
+  with arrow_images.reading(path):
+    status = os.stat(path)
+    return _known_schema(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _known_schema(path: pathlib.Path, size: int, changed: int) -> Any:
+  """Returns the schema of a file, which is read again only after it has changed."""
   from pyarrow import parquet  # Imported late: only tables need it.
 
+  del size, changed
   if path.suffix.lower() != repositories.PARQUET:
     return arrow_images.mapped(path).schema
-  with arrow_images.reading(path):
-    return parquet.read_schema(path)
+  return parquet.read_schema(path)
 
 
 def _has_labels(paths: Sequence[pathlib.Path], labels: Sequence[str]) -> bool:

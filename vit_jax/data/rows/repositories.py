@@ -145,9 +145,9 @@ def chosen(names: Collection[str], configuration: str, place: Place) -> str:
   advice = 'move the files of the others, or name a default in its README.md.'
   if isinstance(place, str):
     base = place.removesuffix(configuration).rstrip('/')
-    advice = f'choose one, config.dataset={base}/NAME.'
+    advice = f'choose one, {base}/NAME.'
   elif all((place / name).is_dir() for name in names):
-    advice = f'choose one, config.dataset={place}/NAME.'
+    advice = f'choose one, {place}/NAME.'
   raise errors.UserError(
     f'{place} has the configurations {", ".join(sorted(names))}: {advice}'
   )

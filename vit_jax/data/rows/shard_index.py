@@ -53,7 +53,7 @@ def find(pattern: str) -> list[str]:
     found += matches
     if not os.path.isfile(matches[0]):
       raise errors.UserError(
-        f'config.dataset is {pattern!r}, but there is no {path}.'
+        f'The data set is {pattern!r}, but there is no {path}.'
       )
   return found
 

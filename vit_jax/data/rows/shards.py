@@ -94,7 +94,7 @@ def open_shards(
   paths = shard_index.find(dataset)
   places, names, table = _examples(paths, columns)
   of_row = [_split(paths[shard]) for shard, _, _ in places]
-  labels = table_labels.read(table, of_row, dataset, columns)
+  labels = table_labels.read(table, of_row, dataset, columns, names)
   # In which shard an image lies may change.
   keys = [unsplit.content_hash(x.rpartition(', ')[2].encode()) for x in names]
   chosen, ranges = labelled_rows.of_split(
@@ -138,7 +138,7 @@ def _examples(
       rows.append(_fields(path, key, files, columns))
   if not rows:
     raise errors.UserError(
-      f'{", ".join(paths[:3])} have no images: their names must end in'
+      f'There are no images in {errors.some(paths)}: their names must end in'
       f' {", ".join(image_files.SUFFIXES)}.'
     )
   wanted = [n for n in columns.wanted() if any(n in row for row in rows)]

@@ -9,12 +9,14 @@ from typing import Any
 from vit_jax.configs import common
 from vit_jax.configs import labels
 from vit_jax.data.rows import arrow_folders
-from vit_jax.data.rows import arrow_images
 from vit_jax.data.rows import arrow_tables
 from vit_jax.data.rows import features
 from vit_jax.data.rows import npz_tables
+from vit_jax.data.rows import text_tables
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
+
+_SEPARATORS = (';', '\t', '|', ',')  # That other programs write.
 
 # Columns by name; that of the images may be read later.
 Table = dict[str, Any]
@@ -85,23 +87,20 @@ def row_name(path: os.PathLike | str, row: int) -> str:
   return f'{path}, row {row + 1}'
 
 
+def empty_cell(row: str, column: str) -> errors.UserError:
+  """Returns the error of a row, as `row_name` names it, without a value."""
+  return errors.UserError(
+    f'{row} has no {column}: it is missing, empty, or a word for that, such as NA.'
+  )
+
+
 def column_names(path: arrow_tables.Place, columns: Columns) -> list[str]:
   """Returns the names of all columns."""
-  from pyarrow import csv  # Imported late: only tables need it.
-
   if arrow_tables.reads(path):
     return arrow_tables.schema(path).names
-  path = storage.local_path(path)
   if npz_tables.is_npz(path):
-    return list(npz_tables.read(path).table)
-  suffix = path.suffix.lower()
-  if suffix == '.jsonl':  # Each row may have others.
-    return _open(path, columns).column_names
-  with (
-    arrow_images.reading(path),
-    csv.open_csv(path, **_csv_options(suffix, columns)) as reader,
-  ):
-    return reader.schema.names
+    return list(npz_tables.read(storage.local_path(path)).table)
+  return _open(path, columns).column_names
 
 
 def complete(path: arrow_tables.Place, columns: Columns) -> Columns:
@@ -202,9 +201,28 @@ def _missing(
     '' if columns.task else f' (or {columns.labels!r}, {columns.target!r})'
   )
   what = {'label': 'labels', 'labels': 'labels', 'target': 'numbers'}[field]
+  return _no_column(path, f'{lacks[0]!r}{others}', names, what, field)
+
+
+def _no_column(
+  path: os.PathLike | str,
+  lacks: str,
+  names: Collection[str],
+  what: str,
+  field: str,
+) -> errors.UserError:
+  """Returns an error about a table that has only the columns `names`."""
+  first = next(iter(names), '')
+  wrong = [sep for sep in _SEPARATORS if sep in first]
+  if len(names) == 1 and wrong:
+    return errors.UserError(
+      f'{path} has one column, {first!r}: its columns seem to have {wrong[0]!r}'
+      f' between them, but those of a .csv must have commas, those of a .tsv tabs.'
+    )
+  have = ', '.join(x if x == x.strip() else repr(x) for x in names)
   return errors.UserError(
-    f'{path} has no column {lacks[0]!r}{others}, only {", ".join(names)}. Name the'
-    f' one with the {what}: config.columns.{field}=NAME.'
+    f'{path} has no column {lacks}, only {have}. Name the one with the {what}:'
+    f' config.columns.{field}=NAME.'
   )
 
 
@@ -218,11 +236,7 @@ def read(path: arrow_tables.Place, columns: Columns) -> Table:
   """
   names = column_names(path, columns)
   if columns.image not in names:
-    raise errors.UserError(
-      f'{path} has no column {columns.image!r}, only'
-      f' {", ".join(names)}. Name the one with the images:'
-      f' config.columns.image=NAME.'
-    )
+    raise _no_column(path, repr(columns.image), names, 'images', 'image')
   wanted = [name for name in columns.wanted() if name in names]
   for name in wanted:
     if names.count(name) > 1:
@@ -239,7 +253,7 @@ def read(path: arrow_tables.Place, columns: Columns) -> Table:
     if arrow_tables.is_folder(path):
       table[columns.split] = of_row
   else:
-    found = _open(storage.local_path(path), columns)
+    found = _open(path, columns)
     table = {name: found[name].to_pylist() for name in wanted}
   if not len(table[columns.image]):
     raise errors.UserError(f'{path} has no rows.')
@@ -255,28 +269,7 @@ def has_splits(path: arrow_tables.Place, columns: Columns) -> bool:
   return columns.split in column_names(path, columns)
 
 
-def _open(path: pathlib.Path, columns: Columns) -> Any:
-  """Returns a pyarrow table of text."""
-  from pyarrow import csv  # Imported late: only tables need them.
-  from pyarrow import json
-
-  with arrow_images.reading(path):
-    if path.suffix.lower() == '.jsonl':
-      return json.read_json(path)
-    return csv.read_csv(path, **_csv_options(path.suffix.lower(), columns))
-
-
-def _csv_options(suffix: str, columns: Columns) -> dict[str, Any]:
-  import pyarrow as pa  # Imported late: only tables need it.
-  from pyarrow import csv
-
-  return {
-    'parse_options': csv.ParseOptions(
-      delimiter='\t' if suffix == '.tsv' else ',', newlines_in_values=True
-    ),
-    # Labels such as 007 stay as they are.
-    'convert_options': csv.ConvertOptions(
-      column_types=dict.fromkeys(columns.wanted(), pa.string()),
-      strings_can_be_null=True,
-    ),
-  }
+def _open(path: arrow_tables.Place, columns: Columns) -> Any:
+  """Returns a pyarrow table of text, the same whatever the task is."""
+  texts = dataclasses.replace(columns, task='').wanted()
+  return text_tables.read(storage.local_path(path), texts)

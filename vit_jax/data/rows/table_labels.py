@@ -1,5 +1,6 @@
 """Labels of the rows of a table: a class, any number of classes, or numbers."""
 
+import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import math
@@ -14,8 +15,6 @@ from vit_jax.data.rows import table_files
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
-
-_SOME = 5  # Values of a column that a message names.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,92 +55,113 @@ def chosen(labels: Labels, rows: Sequence[int]) -> Labels:
   )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+  """The rows of a table, whose labels are read.
+
+  Attributes:
+    table: its columns.
+    of_row: the split of each row.
+    path: the table, for messages.
+    columns: what the columns are.
+    names: what messages call the rows; None for their numbers.
+  """
+
+  table: table_files.Table
+  of_row: Sequence[str]
+  path: os.PathLike | str
+  columns: table_files.Columns
+  names: Sequence[str] | None
+
+  def name(self, row: int) -> str:
+    if self.names is None:
+      return table_files.row_name(self.path, row)
+    return self.names[row]
+
+
 def read(
   table: table_files.Table,
   of_row: Sequence[str],
   path: os.PathLike | str,
   columns: table_files.Columns,
+  names: Sequence[str] | None = None,
 ) -> Labels:
   """Returns the labels of a table, whose rows have the splits `of_row`.
+
+  `names` are what messages call the rows; None for their numbers.
 
   Raises:
     errors.UserError: if a column is missing, or a row has no label or another one
       than the task has, or a weight below 0.
   """
   task = table_files.choose_task(table, path, columns)
-  found = _READERS[task](table, of_row, path, columns)
+  rows = _Rows(table, of_row, path, columns, names)
+  found = _READERS[task](rows)
   if columns.weight not in table or columns.weight in columns.of_task(task):
     return found
-  return dataclasses.replace(found, weights=_weights(table, path, columns))
+  return dataclasses.replace(found, weights=_weights(rows))
 
 
-def _weights(
-  table: table_files.Table,
-  path: os.PathLike | str,
-  columns: table_files.Columns,
-) -> np.ndarray:
+def _weights(rows: _Rows) -> np.ndarray:
   """Returns the weights of all rows, see `row_weights`."""
+  column = rows.columns.weight
   advice = 'To train without weights, set config.columns.weight= (empty).'
   try:
-    weights = _numbers(table, [columns.weight], path)[:, 0]
+    weights = _numbers(rows, [column])[:, 0]
   except errors.UserError as e:
     raise errors.UserError(f'{e} {advice}') from None
   if negative := np.flatnonzero(weights < 0).tolist():
+    value = rows.table[column][negative[0]]
     raise errors.UserError(
-      f'{table_files.row_name(path, negative[0])} has the {columns.weight}'
-      f' {table[columns.weight][negative[0]]!r}, must be at least 0. {advice}'
+      f'{rows.name(negative[0])} has the {column} {value!r}, must be at least 0.'
+      f' {advice}'
     )
   return weights
 
 
 def _text(value: Any) -> str:
   """Returns a label as text that compares equal on every machine."""
-  return unicodedata.normalize('NFC', str(value))
+  return unicodedata.normalize('NFC', str(value)).strip()
 
 
-def _multiclass(
-  table: table_files.Table,
-  of_row: Sequence[str],
-  path: os.PathLike | str,
-  columns: table_files.Columns,
-) -> Labels:
-  values = table[columns.label]
-  of_rows = [() if value is None else (_text(value),) for value in values]
-  names = _class_names(of_rows, of_row, path, columns)
+def _multiclass(rows: _Rows) -> Labels:
+  column = rows.columns.label
+  texts = [
+    '' if value is None else _text(value) for value in rows.table[column]
+  ]
+  names = _class_names([[text] if text else [] for text in texts], rows)
   places = {name: place for place, name in enumerate(names)}
   labels = []
-  for row, found in enumerate(of_rows):
-    if not found or found[0] not in places:
-      raise _unknown(path, row, columns.label, values[row], names)
-    labels.append(places[found[0]])
+  for row, text in enumerate(texts):
+    if not text:
+      raise table_files.empty_cell(rows.name(row), column)
+    if text not in places:
+      raise _unknown(rows.name(row), column, rows.table[column][row], names)
+    labels.append(places[text])
   return Labels(labels_lib.MULTICLASS, np.array(labels, int), names)
 
 
-def _multilabel(
-  table: table_files.Table,
-  of_row: Sequence[str],
-  path: os.PathLike | str,
-  columns: table_files.Columns,
-) -> Labels:
-  task = labels_lib.MULTILABEL
+def _multilabel(rows: _Rows) -> Labels:
+  task, columns = labels_lib.MULTILABEL, rows.columns
   if len(names := columns.of_task(task)) > 1:
-    marks = _numbers(table, names, path)
+    marks = _numbers(rows, names)
     if wrong := np.argwhere((marks != 0) & (marks != 1)).tolist():
       row, column = wrong[0]
+      value = rows.table[names[column]][row]
       raise errors.UserError(
-        f'{table_files.row_name(path, row)} has the {names[column]}'
-        f' {table[names[column]][row]!r}, must be 0 or 1.'
+        f'{rows.name(row)} has the {names[column]} {value!r}, must be 0 or 1.'
       )
     return Labels(task, marks, names)
-  values = table[columns.labels]
-  of_rows = [_several(value, columns.separator) for value in values]
-  names = _class_names(of_rows, of_row, path, columns)
+  of_rows = [
+    _several(value, columns.separator) for value in rows.table[columns.labels]
+  ]
+  names = _class_names(of_rows, rows)
   places = {name: place for place, name in enumerate(names)}
   marks = np.zeros((len(of_rows), len(names)), np.float32)
   for row, found in enumerate(of_rows):
     for name in found:
       if name not in places:
-        raise _unknown(path, row, columns.labels, name, names)
+        raise _unknown(rows.name(row), columns.labels, name, names)
       marks[row, places[name]] = 1
   return Labels(task, marks, names)
 
@@ -151,19 +171,15 @@ def _several(value: Any, separator: str) -> list[str]:
   if value is None:
     return []
   if isinstance(value, str):
-    value = [part.strip() for part in value.split(separator)]
+    value = value.split(separator)
   elif not isinstance(value, list):
     value = [value]
-  return [_text(part) for part in value if part not in (None, '')]
+  texts = [_text(part) for part in value if part is not None]
+  return [text for text in texts if text]
 
 
-def _regression(
-  table: table_files.Table,
-  of_row: Sequence[str],
-  path: os.PathLike | str,
-  columns: table_files.Columns,
-) -> Labels:
-  del of_row
+def _regression(rows: _Rows) -> Labels:
+  columns = rows.columns
   names = columns.of_task(labels_lib.REGRESSION)
   units = columns.units.split(',') if columns.units else []
   if units and len(units) != len(names):
@@ -171,77 +187,75 @@ def _regression(
       f'config.columns.units is {columns.units!r}, must have one unit for each of'
       f' {", ".join(names)}.'
     )
-  return Labels(
-    labels_lib.REGRESSION, _numbers(table, names, path), names, units
-  )
+  return Labels(labels_lib.REGRESSION, _numbers(rows, names), names, units)
 
 
-def _numbers(
-  table: table_files.Table, names: Sequence[str], path: os.PathLike | str
-) -> np.ndarray:
+def _numbers(rows: _Rows, names: Sequence[str]) -> np.ndarray:
   """Returns columns of numbers, float32 [N, K]; raises at one that is none."""
-  rows = np.zeros((len(table[names[0]]), len(names)), np.float32)
+  numbers = np.zeros((len(rows.of_row), len(names)), np.float32)
   for place, name in enumerate(names):
-    for row, value in enumerate(table[name]):
+    for row, value in enumerate(rows.table[name]):
+      if value is None or value == '':
+        raise table_files.empty_cell(rows.name(row), name)
       try:
-        rows[row, place] = float(value)
+        numbers[row, place] = float(value)
       except (TypeError, ValueError):
-        rows[row, place] = math.nan
-      if not math.isfinite(rows[row, place]):
+        numbers[row, place] = math.nan
+      if not math.isfinite(numbers[row, place]):
         raise errors.UserError(
-          f'{table_files.row_name(path, row)} has the {name} {value!r}, which is'
-          f' not a number.'
+          f'{rows.name(row)} has the {name} {value!r}, which is not a number.'
         )
-  return rows
+  return numbers
 
 
-def _class_names(
-  of_rows: Sequence[Iterable[str]],
-  of_row: Sequence[str],
-  path: os.PathLike | str,
-  columns: table_files.Columns,
-) -> list[str]:
+def _class_names(of_rows: Sequence[Iterable[str]], rows: _Rows) -> list[str]:
   """Returns the classes: of a file, of the table, or of the training images."""
-  if columns.classes:
-    file = storage.local_path(columns.classes)
-    try:
-      return files.read_lines(file)
-    except (OSError, UnicodeDecodeError) as e:
-      raise errors.UserError(
-        f'config.columns.classes={file} cannot be read: {e}.'
-      ) from e
-  if columns.class_names:
-    return list(columns.class_names)
+  if rows.columns.classes:
+    return _names_of_file(rows.columns.classes)
+  if rows.columns.class_names:
+    return [_text(name) for name in rows.columns.class_names]
   found: dict[str, set[str]] = {}  # By split.
-  for names, split in zip(of_rows, of_row, strict=True):
+  for names, split in zip(of_rows, rows.of_row, strict=True):
     found.setdefault(split, set()).update(names)
   every = set[str]().union(*found.values())
   known = found.get('train', every)
   if extra := sorted(every - known):
+    row = next(i for i, names in enumerate(of_rows) if extra[0] in names)
     raise errors.UserError(
-      f'{path} has {len(extra)} labels in other splits that train lacks, such as'
-      f' {", ".join(extra[:_SOME])}: a model knows only the classes it was trained'
-      f' on.'
+      f'{rows.path} has labels in other splits that train lacks: {errors.some(extra)}'
+      f' ({rows.name(row)}). A model knows only the classes it was trained on.'
     )
   are_numbers = all(x.lstrip('-').isdecimal() for x in known)
   return sorted(known, key=(lambda x: (int(x), x)) if are_numbers else None)
 
 
+def _names_of_file(path: str) -> list[str]:
+  file = storage.local_path(path)
+  try:
+    names = [_text(line) for line in files.read_lines(file)]
+  except (OSError, UnicodeDecodeError) as e:
+    raise errors.UserError(
+      f'config.columns.classes={file} cannot be read: {e}.'
+    ) from e
+  counts = collections.Counter(names)
+  if wrong := [name for name in names if not name or counts[name] > 1]:
+    what = f'the class {wrong[0]!r} twice' if wrong[0] else 'an empty line'
+    raise errors.UserError(
+      f'config.columns.classes={file} has {what}: each line must be another class.'
+    )
+  return names
+
+
 def _unknown(
-  path: os.PathLike | str,
-  row: int,
-  column: str,
-  value: Any,
-  names: Sequence[str],
+  row: str, column: str, value: Any, names: Sequence[str]
 ) -> errors.UserError:
-  more = ', ...' if len(names) > _SOME else ''
   return errors.UserError(
-    f'{table_files.row_name(path, row)} has the {column} {value!r}, which is not'
-    f' one of the {len(names)} classes: {", ".join(names[:_SOME])}{more}.'
+    f'{row} has the {column} {value!r}, which is not one of the {len(names)}'
+    f' classes: {errors.some(names)}.'
   )
 
 
-_READERS: Mapping[str, Callable[..., Labels]] = {
+_READERS: Mapping[str, Callable[[_Rows], Labels]] = {
   labels_lib.MULTICLASS: _multiclass,
   labels_lib.MULTILABEL: _multilabel,
   labels_lib.REGRESSION: _regression,

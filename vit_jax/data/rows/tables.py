@@ -16,6 +16,7 @@ from vit_jax.data.rows import npz_tables
 from vit_jax.data.rows import table_files
 from vit_jax.data.rows import table_labels
 from vit_jax.runtime import errors
+from vit_jax.runtime import storage
 
 
 class TableSource(labelled_rows.RowSource):
@@ -106,6 +107,11 @@ def _images(
       value = value.get('path')
     if not value or not isinstance(value, str):
       raise _no_image(path, row, columns, value)
+    if storage.is_address(value):
+      raise errors.UserError(
+        f'{table_files.row_name(path, row)} has the {columns.image} {value!r}, an'
+        f' address: download the images, and give the paths of their files.'
+      )
     found.append(
       os.path.join(arrow_tables.root(path), os.path.expanduser(value))
     )
@@ -130,9 +136,12 @@ def _no_image(
   columns: table_files.Columns,
   value: Any,
 ) -> errors.UserError:
+  name = table_files.row_name(path, row)
+  if value is None or value == '':
+    return table_files.empty_cell(name, columns.image)
   return errors.UserError(
-    f'{table_files.row_name(path, row)} has no image: its {columns.image} is {value!r}, must'
-    f' be a path or the bytes of a file.'
+    f'{name} has the {columns.image} {value!r}, must be a path or the bytes of a'
+    f' file.'
   )
 
 
@@ -145,9 +154,12 @@ def _splits(
   values = table.get(columns.split, ['train'] * len(table[columns.image]))
   for row, value in enumerate(values):
     if not isinstance(value, str) or not value.isidentifier():
+      shown = (
+        f'the {columns.split} {value!r}' if value else f'no {columns.split}'
+      )
       raise errors.UserError(
-        f'{table_files.row_name(path, row)} has the {columns.split} {value!r}: each row needs one,'
-        f" such as 'train' or 'test', or the table must not have that column."
+        f'{table_files.row_name(path, row)} has {shown}: each row needs one, such as'
+        f" 'train' or 'test', or the table must not have that column."
       )
   return values
 
