@@ -41,6 +41,19 @@ def test_outputs_equal_timm_and_files_come_back(tmp_path, name):
   assert_same(again.params, weights.params)
 
 
+def test_deit3_is_written_to_transformers_without_layer_scale(tmp_path, caplog):
+  weights = checkpoint.read(GOLDEN / 'timm_deit3')
+  formats.convert(weights, str(tmp_path / 'x'), 'huggingface')
+  assert 'no LayerScale in such a model' in caplog.text
+  config = golden_json(tmp_path / 'x' / 'config.json')
+  assert config['architectures'] == ['ViTForImageClassification']
+  again = checkpoint.read(tmp_path / 'x')
+  assert 'block' not in again.model['transformer']
+  with np.load(GOLDEN / 'timm_deit3' / 'io.npz') as io:
+    got = live.output(again, io['inputs'])
+    np.testing.assert_allclose(got, io['outputs'], atol=2e-6)
+
+
 def test_settings_come_from_the_architecture(tmp_path):
   """Arguments that a config.json need not repeat are known by the name."""
   for name in NAMES:

@@ -13,6 +13,7 @@ open_clip_names  their names, as a table
 families        models of transformers: JSON and array names, one file a family
 timm            reads and writes weights of timm
 token_positions  which tokens have position embeddings
+layer_scale     multiplies kernels by LayerScale
 torch_layout    axes and names of PyTorch modules
 training_run    reads the checkpoints of a run
 artifact        reads and writes WORKDIR/artifact

@@ -13,6 +13,7 @@ from vit_jax.runtime import errors
 from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import huggingface
+from vit_jax.weights import layer_scale
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import token_positions
 from vit_jax.weights.families import state_dicts
@@ -35,7 +36,7 @@ def export(
   if weights.spec.family == 'vit':
     weights = token_positions.positioned(weights)
   head, preprocessor = bool(weights.class_names), _preprocessor(weights)
-  key = _family_of(weights, head)
+  weights, key = _with_family(weights, head)
   family = families.FAMILIES[key]
   arrays = state_dicts.arrays_of(family, weights)
   config = _family_config(family, key, weights)
@@ -55,6 +56,24 @@ def export(
       'model_max_length': pp['max_len'],
     }
   return arrays, contents
+
+
+def _with_family(
+  weights: weights_lib.Weights, head: bool
+) -> tuple[weights_lib.Weights, str]:
+  """Returns weights that a family has; a classifier may lose its LayerScale."""
+  try:
+    return weights, _family_of(weights, head)
+  except errors.UserError:
+    folded = layer_scale.multiplied_in(weights) if head else weights
+    if folded is weights:
+      raise
+  key = _family_of(folded, head)
+  logging.warning(
+    'transformers has no LayerScale in such a model: kernels are multiplied by'
+    ' it, so the same outputs may round otherwise.'
+  )
+  return folded, key
 
 
 def _family_config(
