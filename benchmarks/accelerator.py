@@ -2,7 +2,7 @@
 
 python -m benchmarks.accelerator --part=1,2,3,4 --minutes=30 --output=/tmp/h100
 
-writes /tmp/h100.json and /tmp/h100.md, and ends in time. The same command goes on with
+writes /tmp/h100.json and /tmp/h100.md, and ends in time. The same command continues with
 what is missing. Parts: 1 large products and copies, attention; 2 models, training
 and inference; 3 timm where it is installed, precision, flags of XLA; 4 runs from JPEG
 files (--images=FOLDER, or made ones), killed and resumed, traced. --tiny rehearses
@@ -45,7 +45,7 @@ def measure(
   images: str = '',
   command: Sequence[str] = tuple(_KINDS),
 ) -> list[jobs_lib.Job]:
-  """Measures what is missing in a JSON file; returns what was left for lack of time.
+  """Measures what is missing in a JSON file; returns the jobs for which time was too short.
 
   Args:
     parts: numbers of parts.

@@ -78,7 +78,7 @@ def photographs(
     model: released model.
     images: folder; '' makes `count` files.
     count: number of files to make.
-    settings: of the run.
+    settings: overrides of the config, such as 'batch=32'.
   """
   with tempfile.TemporaryDirectory() as name:
     root = pathlib.Path(name)

@@ -27,15 +27,16 @@ _PLATFORM = contextvars.ContextVar[str | None]('platform', default=None)
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-  """Precisions of a computation: names of dtypes.
+  """Precisions of a computation, as names of dtypes.
 
   Attributes:
-    factors: of what a matrix product multiplies; sums are float32.
-    results: of what a matrix product returns, forward and backward.
-    activations: of tokens between layers.
-    attention_weights: of what softmax returns and keeps for its derivative.
-    kept_by_norm: of what a LayerNorm keeps for its derivative: 'float32' for its
-      output, 'bfloat16' for its input, from which it computes the output again.
+    factors: dtype of the inputs of a matrix product; their sums are float32.
+    results: dtype of the output of a matrix product, forward and backward.
+    activations: dtype of tokens between layers.
+    attention_weights: dtype in which softmax returns attention weights and keeps
+      them for its derivative.
+    kept_by_norm: what a LayerNorm keeps for its derivative: 'float32' its output,
+      'bfloat16' its input, from which it computes the output again.
     fused_qkv: whether queries, keys and values come from one product.
   """
 
