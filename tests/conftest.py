@@ -54,14 +54,11 @@ jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.02)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
-@pytest.fixture(autouse=True, scope='session')
-def _ctrl_c_is_of_pytest() -> Iterator[None]:
-  """Lets no command that runs in this process take Ctrl-C."""
+def pytest_configure() -> None:
+  """Lets no command that runs in this process take Ctrl-C, not in imports either."""
   from vit_jax.runtime import exits
 
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(exits, 'on_interrupt', lambda: None)
-    yield
+  exits.on_interrupt = lambda: None
 
 
 _MODULES = itertools.count(1)

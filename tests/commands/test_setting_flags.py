@@ -38,11 +38,6 @@ def flags_of(command):
   return {word.removeprefix('--').split('=')[0] for word in words}
 
 
-WITHOUT_RUN_FILE = [
-  name for name in dispatch.COMMANDS if 'config' not in flags_of(name)
-]
-
-
 def mentioned(path):
   """Returns the settings that the texts of a module name, but its docstrings."""
   tree = ast.parse(path.read_text())
@@ -73,7 +68,7 @@ def test_messages_about_data_and_weights_name_known_settings():
 
 
 def test_the_settings_that_flags_stand_for_exist():
-  every = set().union(*map(flags_of, WITHOUT_RUN_FILE))
+  every = set().union(*map(flags_of, dispatch.COMMANDS))
   for name, flag in setting_flags.FLAGS.items():
     assert exists(name.removeprefix('config.')), name
     assert flag in every, flag
@@ -81,22 +76,17 @@ def test_the_settings_that_flags_stand_for_exist():
   assert columns <= set(setting_flags.FLAGS.values())
 
 
-@pytest.mark.parametrize('command', WITHOUT_RUN_FILE)
+@pytest.mark.parametrize('command', dispatch.COMMANDS)
 def test_each_setting_becomes_the_flag_of_a_command(command, monkeypatch):
   own = flags_of(command)
   monkeypatch.setattr('absl.flags.FLAGS', own)
   for name, flag in setting_flags.FLAGS.items():
-    want = f'--{flag}' if flag in own else name
+    has_flag = flag in own and 'config' not in own
+    want = f'--{flag}' if has_flag else name
     text = f'Set {name}=x, not ({name}), config.json, {name}z or {name}.'
     assert setting_flags.named(text) == (
       f'Set {want}=x, not ({want}), config.json, {name}z or {want}.'
     )
-
-
-@pytest.mark.parametrize('command', ['train', 'plan'])
-def test_commands_with_a_run_file_name_settings(command, monkeypatch):
-  monkeypatch.setattr('absl.flags.FLAGS', flags_of(command) | {'config'})
-  assert setting_flags.named('config.dataset is') == 'config.dataset is'
 
 
 @pytest.mark.parametrize(
