@@ -68,6 +68,7 @@ _TOOLS = {  # What single commands need, and their tests.
     'onnx>=1.20.1,<2',
     'onnxruntime>=1.24.1,<2',
   ],
+  'openvino': ['openvino>=2026.3,<2027'],  # Runs what is exported.
   'demo': ['gradio>=6,<7'],
   'heic': ['pillow-heif>=1,<2'],  # The pictures of telephones.
   'tiff': [  # TIFFs of many channels; the second reads compressed ones.

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from benchmarks import accelerator_runs
 from benchmarks import harness
+from benchmarks import machine as machine_lib
 from benchmarks import programs
 from vit_jax.models import arithmetic
 from vit_jax.runtime import errors
@@ -55,7 +56,7 @@ def machine() -> Row:
     ).stdout.strip()
   except (OSError, subprocess.CalledProcessError):
     smi = ''
-  return {**harness.describe_machine(), 'nvidia_smi': smi}
+  return {**machine_lib.describe(), 'nvidia_smi': smi}
 
 
 def product(size: int, results: str) -> Row:
@@ -153,7 +154,7 @@ def _peak_gib(library: str) -> float | None:
     if not torch.cuda.is_available():
       return None
     return torch.cuda.max_memory_allocated() / 2**30
-  return harness.peak_gib()
+  return machine_lib.peak_gib()
 
 
 KINDS: dict[str, Callable[..., Row]] = {

@@ -5,24 +5,22 @@ They need only jax, flax, optax, ml-collections and absl; peers need their libra
 
 from collections.abc import Callable, Sequence
 import dataclasses
-import importlib.metadata
+import functools
 import itertools
 import json
 import os
-import platform
 import statistics
 import time
 from typing import Any
 
 from absl import flags
 import jax
-import jax.numpy as jnp
 
-from vit_jax.models import flops
+from benchmarks import machine as machine_lib
+from benchmarks import turns
 from vit_jax.runtime import huge_pages
 
 NUM_CLASSES = 1000
-PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'torch', 'timm', 'transformers')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +49,15 @@ class Program:
   temporary_gib: float | None = None
   wait: Callable[[Any], Any] = jax.block_until_ready
 
+  def facts(self) -> dict[str, Any]:
+    """Returns what is known of it besides its speed."""
+    return {
+      'gflop_per_image': self.gflop_per_image,
+      'compile_s': self.compile_s,
+      'temporary_gib': self.temporary_gib,
+      'peak_gib': machine_lib.peak_gib(),
+    }
+
   def run(self) -> None:
     """Does one step."""
     self.wait(self.start())
@@ -68,6 +75,8 @@ def start() -> None:
   """Prepares memory and threads of the process. Call it first."""
   # Otherwise threads of PyTorch spin after a step and slow the next program.
   os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
+  # Programs share the memory of an accelerator.
+  os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   huge_pages.use()  # Training uses them too; inference is as fast without.
 
 
@@ -108,21 +117,15 @@ def cases() -> list[Case]:
 
 
 def measure(make: Callable[[Case], Program], chosen: Sequence[Case]) -> None:
-  """Runs all cases in alternation, prints their medians, writes the JSON."""
-  programs = [make(case) for case in chosen]
-  for program in programs:
-    program.run()
-  times: list[list[float]] = [[] for _ in programs]
-  # A slow minute of the machine then slows all of them.
-  for _ in range(flags.FLAGS.steps):
-    for program, seconds in zip(programs, times, strict=True):
-      seconds.append(program.seconds(1))
-  peaks = {dtype: peak_flops(dtype) for dtype in {c.dtype for c in chosen}}
+  """Measures all cases in turns, prints their medians, writes the JSON."""
+  before = machine_lib.describe()
+  found = turns.measure(make, chosen, flags.FLAGS.steps)
+  peak = functools.cache(machine_lib.peak_flops)
   rows = [
-    _row(case, program, statistics.median(seconds), peaks[case.dtype])
-    for case, program, seconds in zip(chosen, programs, times, strict=True)
+    _row(case, facts, peak(case.dtype))
+    for case, facts in zip(chosen, found, strict=True)
   ]
-  report(rows, describe_machine(), flags.FLAGS.json)
+  report(rows, before, flags.FLAGS.json)
 
 
 def report(
@@ -135,58 +138,18 @@ def report(
       json.dump({**machine, 'rows': rows}, f, indent=1)
 
 
-def _row(
-  case: Case, program: Program, seconds: float, peak: float
-) -> dict[str, Any]:
-  images = case.batch / seconds
-  flop_s = images * program.gflop_per_image * 1e9
+def _row(case: Case, found: dict[str, Any], peak: float) -> dict[str, Any]:
+  seconds, gflop = found.pop('seconds'), found.pop('gflop_per_image')
+  images = case.batch / statistics.median(seconds)
+  flop_s = images * gflop * 1e9
   return {
     **dataclasses.asdict(case),
     'images_s': images,
-    'ms_step': 1e3 * seconds,
+    'slowest': case.batch / max(seconds),
+    'fastest': case.batch / min(seconds),
     'tflop_s': flop_s / 1e12,
     'mfu': flop_s / peak,
-    'compile_s': program.compile_s,
-    'temporary_gib': program.temporary_gib,
-    'peak_gib': peak_gib(),
-  }
-
-
-def peak_gib() -> float | None:
-  """Returns the peak memory of the device, over all cases of this run."""
-  stats = jax.devices()[0].memory_stats() or {}
-  peak = stats.get('peak_bytes_in_use')
-  return peak / 2**30 if peak else None
-
-
-def peak_flops(dtype: str, size: int = 4096) -> float:
-  """Returns the peak FLOP/s of the device: published, or of a large product."""
-  if published := flops.peak_flops(jax.devices()[0]):
-    return published
-  x = jnp.ones((size, size), dtype)
-  product = jax.jit(lambda x: jnp.dot(x, x, preferred_element_type=jnp.float32))
-  jax.block_until_ready(product(x))
-  times = []
-  for _ in range(5):
-    start = time.perf_counter()
-    jax.block_until_ready(product(x))
-    times.append(time.perf_counter() - start)
-  return 2 * size**3 / statistics.median(times)
-
-
-def describe_machine(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
-  """Returns the device, the processor and the versions of packages."""
-  versions = {}
-  for name in packages:
-    try:
-      versions[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      continue
-  return {
-    'device': jax.devices()[0].device_kind,
-    'machine': platform.machine(),
-    'python': platform.python_version(),
-    'versions': versions,
+    **found,
   }
 
 

@@ -32,6 +32,7 @@ from absl import flags
 import numpy as np
 
 from benchmarks import harness
+from benchmarks import machine as machine_lib
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.data.augmentation import transforms
@@ -242,8 +243,8 @@ def main(argv: list[str]) -> None:
     )
     for row in measure(Work(folder, mode, int(size)))
   ]
-  machine = harness.describe_machine(_PACKAGES)
-  harness.report(rows, {**machine, 'cores': os.cpu_count()}, flags.FLAGS.json)
+  machine = machine_lib.describe(_PACKAGES)
+  harness.report(rows, machine, flags.FLAGS.json)
 
 
 if __name__ == '__main__':

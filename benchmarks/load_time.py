@@ -27,6 +27,7 @@ import ml_dtypes
 import numpy as np
 
 from benchmarks import harness
+from benchmarks import machine as machine_lib
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.data import preprocessing
@@ -62,7 +63,7 @@ def main(argv: list[str]) -> None:
     return
   folder = pathlib.Path(_FOLDER.value)
   rows = [_measure(name, path) for name, path in _written(folder)]
-  harness.report(rows, harness.describe_machine(), flags.FLAGS.json)
+  harness.report(rows, machine_lib.describe(), flags.FLAGS.json)
 
 
 def _read(path: str) -> None:

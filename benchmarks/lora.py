@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import ml_collections
 
 from benchmarks import harness
+from benchmarks import machine as machine_lib
 import vit_jax
 from vit_jax import sweep
 from vit_jax.configs import common
@@ -165,7 +166,7 @@ def main(argv: list[str]) -> None:
     if flags.FLAGS.dataset:
       row |= accuracy(method.config, _METHODS[name][1], name)
     rows.append(row)
-  harness.report(rows, harness.describe_machine(), flags.FLAGS.json)
+  harness.report(rows, machine_lib.describe(), flags.FLAGS.json)
 
 
 if __name__ == '__main__':

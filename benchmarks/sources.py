@@ -32,6 +32,7 @@ from pyarrow import parquet
 
 from benchmarks import harness
 from benchmarks import input_pipeline
+from benchmarks import machine as machine_lib
 import vit_jax
 from vit_jax.data import datasets
 from vit_jax.data import sources
@@ -204,8 +205,8 @@ def main(argv: list[str]) -> None:
     return
   made = copies(options.folder, pathlib.Path(options.output))
   rows = [row for n in options.workers.split(',') for row in _measure(made, n)]
-  machine = harness.describe_machine(_PACKAGES)
-  harness.report(rows, {**machine, 'cores': os.cpu_count()}, options.json)
+  machine = machine_lib.describe(_PACKAGES)
+  harness.report(rows, machine, options.json)
 
 
 if __name__ == '__main__':

@@ -20,6 +20,7 @@ from absl import app
 from absl import flags
 
 from benchmarks import harness
+from benchmarks import machine as machine_lib
 from benchmarks import programs
 
 _CASE = flags.DEFINE_string('case', None, 'Set for the processes of the cases.')
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> None:
     _run(harness.Case(**json.loads(_CASE.value)))
     return
   rows = [row for case in harness.cases() for row in _cold_and_warm(case)]
-  harness.report(rows, harness.describe_machine(), flags.FLAGS.json)
+  harness.report(rows, machine_lib.describe(), flags.FLAGS.json)
 
 
 def _run(case: harness.Case) -> None:

@@ -93,7 +93,7 @@ def test_onnx_metadata_has_labels(tmp_path):
 def test_wrong_program_is_not_written(tmp_path, monkeypatch):
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')
   wrong = lambda *args: lambda pixels: np.zeros((3, 7), np.float32)
-  monkeypatch.setitem(programs._WRITERS, '.stablehlo', wrong)
+  monkeypatch.setattr(programs, '_write_stablehlo', wrong)
   with pytest.raises(errors.UserError, match='differ from those of the model'):
     programs.export(weights, str(tmp_path / 'x.stablehlo'))
   assert not list(tmp_path.iterdir())

@@ -35,6 +35,36 @@ class Rows:
   labels: Float[np.ndarray, 'N K']
 
 
+@dataclasses.dataclass(frozen=True)
+class Score:
+  """One score of a model, with the name that `evaluate` prints."""
+
+  name: str
+  value: float
+
+  def worse_than(self, other: 'Score') -> float:
+    """Returns by how much it is worse; of an error, as a share of the other one."""
+    if self.name in labels_lib.ERRORS:
+      return self.value / max(other.value, 1e-12) - 1
+    return other.value - self.value
+
+
+def first_score(
+  rows: ranking.Rows,
+  weights: weights_lib.Weights,
+  source: sources.LabelledSource,
+) -> Score:
+  """Returns the score that chooses the best checkpoint, if no other one is set.
+
+  Raises as `read` does.
+  """
+  name = labels_lib.METRICS[weights.task][0]
+  if weights.task == labels_lib.MULTICLASS:
+    p = scores.predict(rows, weights.class_names, source)
+    return Score(name, scores.summary(p)[name])
+  return Score(name, summary(read(rows, weights, source), weights)[name])
+
+
 def check_task(
   weights: weights_lib.Weights, source: sources.LabelledSource
 ) -> None:

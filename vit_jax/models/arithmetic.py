@@ -23,6 +23,7 @@ import numpy as np
 _Operand = Array | np.ndarray
 
 _PLATFORM = contextvars.ContextVar[str | None]('platform', default=None)
+_AS_MATMUL = contextvars.ContextVar('as_matmul', default=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +62,16 @@ def compiling_for(platform: str) -> Iterator[None]:
     _PLATFORM.reset(token)
 
 
+@contextlib.contextmanager
+def as_matmul() -> Iterator[None]:
+  """Traces float32 products as `matmul`, for runtimes that are slow at `einsum`."""
+  token = _AS_MATMUL.set(True)
+  try:
+    yield
+  finally:
+    _AS_MATMUL.reset(token)
+
+
 def policy(dtype: Any) -> Policy:
   """Returns the policy that the `dtype` of a model stands for here."""
   if isinstance(dtype, Policy):
@@ -86,7 +97,28 @@ def einsum(spec: str, x: _Operand, y: _Operand, dtype: Any) -> Array:
   how = policy(dtype)
   if how.factors == 'bfloat16':
     return _bfloat16_einsum(spec, how.results, x, y)
-  return jnp.einsum(spec, x, y)
+  return _matmul(spec, x, y) if _AS_MATMUL.get() else jnp.einsum(spec, x, y)
+
+
+def _matmul(spec: str, x: _Operand, y: _Operand) -> Array:
+  """Returns a product over one axis, with transposes around a `matmul`."""
+  inputs, output = spec.split('->')
+  first, second = inputs.split(',')
+  [summed] = set(first) & set(second) - set(output)
+  shared = [a for a in output if a in first and a in second]
+  rows = [a for a in output if a not in second]
+  columns = [a for a in output if a not in first]
+
+  def transposed(operand: _Operand, have: str, want: list[str]) -> _Operand:
+    order = [have.index(a) for a in want]
+    return operand if have == ''.join(want) else jnp.transpose(operand, order)
+
+  product = jnp.matmul(
+    transposed(x, first, [*shared, *rows, summed]),
+    transposed(y, second, [*shared, summed, *columns]),
+  )
+  have = ''.join([*shared, *rows, *columns])
+  return jnp.asarray(transposed(product, have, list(output)))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -27,6 +27,7 @@ resized_positions  position embeddings for another grid of patches
 units           heads that predict numbers in their units
 initial         the first parameters of a run
 programs        ONNX and StableHLO
+quantization    ONNX models with fewer bits
 """
 
 # What other rooms import.
