@@ -21,6 +21,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -186,11 +187,16 @@ def tfdata(work: Work, *, normalize: bool) -> Iterator[Turn]:
 
 
 def in_alternation(turns: dict[str, Turn]) -> dict[str, list[dict[str, Any]]]:
-  """Returns the answers of each turn of each library, except the first."""
+  """Returns the answers of each turn of each library, except the first.
+
+  The order changes from turn to turn: workers of the last one still fill their queues.
+  """
   answers: dict[str, list[dict[str, Any]]] = {name: [] for name in turns}
+  order, rng = list(turns), random.Random(0)
   for _ in range(1 + flags.FLAGS.turns):
-    for name, turn in turns.items():
-      answers[name].append(turn(flags.FLAGS.seconds))
+    rng.shuffle(order)
+    for name in order:
+      answers[name].append(turns[name](flags.FLAGS.seconds))
   return {name: rest for name, (_, *rest) in answers.items()}
 
 
