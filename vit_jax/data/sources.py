@@ -18,7 +18,6 @@ from vit_jax.configs import common
 from vit_jax.configs import labels as labels_lib
 from vit_jax.data import cifar
 from vit_jax.data import folder
-from vit_jax.data import prepared
 from vit_jax.data import splits as splits_lib
 from vit_jax.data import unsplit
 from vit_jax.data.rows import arrow_folders
@@ -212,6 +211,8 @@ def get_source(
     return tables.open_table(table_files.place(dataset), split, columns)
   if os.path.isdir(dataset):
     return folder.open_folder(storage.local_path(dataset), split)
+  from vit_jax.data import prepared  # Imported late: it takes time.
+
   return prepared.open_split(dataset, split, root)
 
 

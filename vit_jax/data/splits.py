@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 import itertools
 
-import tensorflow_datasets as tfds
-
 from vit_jax.runtime import errors
 
 # Parts of splits that a source is made of: (name, first image, the one after the last).
@@ -18,6 +16,8 @@ def parse_split(
   split: str, sizes: dict[str, int], dataset: str
 ) -> list[tuple[str, int, int]]:
   """Returns the `Ranges` of a split in TFDS notation."""
+  import tensorflow_datasets as tfds  # Imported late: it takes time.
+
   infos = tfds.core.SplitDict(
     [
       tfds.core.SplitInfo(name=name, shard_lengths=[size], num_bytes=0)

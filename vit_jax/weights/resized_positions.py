@@ -5,7 +5,6 @@ import functools
 
 from jaxtyping import Float
 import numpy as np
-import scipy.ndimage
 
 from vit_jax.runtime import errors
 
@@ -37,8 +36,10 @@ def _zoom(
   embeddings: Float[np.ndarray, 'R C D'], grid: tuple[int, int]
 ) -> Float[np.ndarray, '_ _ D']:
   """Aligns corners, as the official code does; `jax.image.resize` does not."""
+  from scipy import ndimage  # Imported late: it takes time.
+
   zoom = (grid[0] / embeddings.shape[0], grid[1] / embeddings.shape[1], 1)
-  return scipy.ndimage.zoom(embeddings, zoom, order=1)
+  return ndimage.zoom(embeddings, zoom, order=1)
 
 
 def _interpolated(

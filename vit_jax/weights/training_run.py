@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
-import orbax.checkpoint as ocp
 
 from vit_jax.configs import arguments
 from vit_jax.configs import common
@@ -134,6 +133,8 @@ def _vocabulary(
 
 
 def _restore_params(folder: pathlib.Path) -> weights_lib.Params:
+  import orbax.checkpoint as ocp  # Imported late: it takes time.
+
   with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
     tree = checkpointer.metadata(folder)
     tree = getattr(tree, 'item_metadata', tree)
