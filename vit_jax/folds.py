@@ -75,7 +75,8 @@ def cross_validate(
     of each metric.
 
   Raises:
-    errors.UserError: if the images cannot be divided, or a run fails.
+    errors.UserError: if the images cannot be divided, `pp.holdout` has some of
+      them, or a run fails.
   """
   root, runs = storage.as_path(workdir), []
   for number, (others, own) in enumerate(splits(config.pp.train, count), 1):
@@ -83,6 +84,8 @@ def cross_validate(
     fold.pp.train, fold.pp.test = others, own
     fold = sweep.only_last_evaluated(datasets.with_data(fold))
     runs.append((fold, workdir_lib.at(root / f'fold={number}')))
+  if config.pp.holdout:
+    _refuse_overlap(config)
   for run in runs:  # All workdirs before the first run.
     sweep.check_same(*run)
   rows = []
@@ -96,6 +99,14 @@ def cross_validate(
     files.write_json(result, root / 'folds.json')
     print(table(result))
   return result
+
+
+def _refuse_overlap(config: ml_collections.ConfigDict) -> None:
+  """Raises `errors.UserError` if `pp.holdout` has images of the folds."""
+  whole = config.copy_and_resolve_references().unlock()
+  whole.pp.test = whole.pp.train
+  whole.eval_every, whole.eval_every_epochs = 0, None  # They may be the same.
+  datasets.open_splits(datasets.with_data(whole))
 
 
 def _summary(rows: list[Mapping[str, float]]) -> dict[str, dict[str, float]]:

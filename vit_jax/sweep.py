@@ -18,6 +18,7 @@ import ml_collections
 from vit_jax import train as train_lib
 from vit_jax.configs import spec
 from vit_jax.data import datasets
+from vit_jax.data import sources
 from vit_jax.evaluation import scores
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
@@ -73,11 +74,12 @@ def sweep(
     seed.
 
   Raises:
-    errors.UserError: if a workdir has a run of other settings, all trials fail,
-      or a final run fails.
+    errors.UserError: if splits have images in common, a workdir has a run of
+      other settings, all trials fail, or a final run fails.
   """
   root, how = storage.as_path(workdir), config.sweep
   config = datasets.with_data(config)
+  _refuse_overlaps(config)
   train = train or train_lib.train_and_evaluate
   trials, finals = [], {}
   for rate in how.base_lr:
@@ -224,6 +226,21 @@ def _held_out(
   trial = _with(config, base_lr=rate).unlock()
   trial.pp.train, trial.pp.test = held_out(config)
   return trial.lock()
+
+
+def _refuse_overlaps(config: ml_collections.ConfigDict) -> None:
+  """Raises `errors.UserError` if splits have images in common, before any run.
+
+  Besides the splits of a trial and those of a final run, the images that choose the
+  rate must differ from the test images.
+  """
+  final = datasets.open_splits(_with(config))
+  settings = {'train': 'train', 'test': 'holdout'}  # Their flags.
+  trial = datasets.open_splits(_held_out(config, config.base_lr), settings)
+  sources.refuse_overlap(
+    {'holdout': held_out(config)[1], 'config.pp.test': config.pp.test},
+    [trial.test.source, final.test.source],
+  )
 
 
 def check_same(

@@ -36,6 +36,24 @@ def test_a_part_of_the_images_is_divided():
       folds.splits(train, count)
 
 
+def test_a_holdout_within_the_folds_is_refused_before_any_run(
+  image_folder, tmp_path
+):
+  def never(config, workdir):
+    raise AssertionError(f'{workdir} is run.')
+
+  config = tiny(image_folder)
+  config.pp.holdout = 'train[90%:]'
+  with pytest.raises(errors.UserError) as error:
+    folds.cross_validate(config, str(tmp_path), 2, never)
+  assert str(error.value).startswith(
+    "config.pp.train='train' and config.pp.holdout='train[90%:]' have images"
+  )
+  config.pp.train = 'train[:90%]'
+  with pytest.raises(AssertionError, match='fold=1 is run'):
+    folds.cross_validate(config, str(tmp_path), 2, never)
+
+
 @pytest.mark.slow
 def test_metrics_are_averaged_and_finished_folds_stay(image_folder, tmp_path):
   config = tiny(image_folder)

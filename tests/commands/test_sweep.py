@@ -95,6 +95,37 @@ def test_a_sweep_of_which_nothing_ends(image_folder, tmp_path, monkeypatch):
     sweep.sweep(get_config(image_folder), str(tmp_path))
 
 
+@pytest.mark.parametrize(
+  'given, message',
+  [
+    (
+      {'sweep.train': 'train[:80%]'},
+      "train='train[:80%]' and holdout='train[75%:]' have images in common",
+    ),
+    (
+      {'sweep.holdout': 'test'},
+      "holdout='test' and config.pp.test='test' have images in common",
+    ),
+    (
+      {'pp.test': 'train[90%:]'},
+      "config.pp.train='train' and config.pp.test='train[90%:]' have images",
+    ),
+    (
+      {'pp.train': 'train[:50%]', 'pp.holdout': 'train[50%:]'},
+      "train='train[:75%]' and config.pp.holdout='train[50%:]' have images",
+    ),
+  ],
+)
+def test_splits_in_common_are_refused_before_any_run(
+  image_folder, tmp_path, given, message
+):
+  config = get_config(image_folder)
+  config.update_from_flattened_dict(given)
+  with pytest.raises(errors.UserError) as error:
+    sweep.sweep(config, str(tmp_path), train=never)
+  assert str(error.value).startswith(message)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'setting, value, message',

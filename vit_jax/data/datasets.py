@@ -1,6 +1,6 @@
 """Opens the data set of a config, and completes the settings that it decides."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 import dataclasses
 import itertools
 from typing import Any
@@ -59,8 +59,15 @@ def _columns(config: ml_collections.ConfigDict) -> table_files.Columns:
   return table_files.Columns(**config.columns, task=config.task)
 
 
-def open_splits(config: ml_collections.ConfigDict) -> Splits:
+def open_splits(
+  config: ml_collections.ConfigDict, settings: Mapping[str, str] | None = None
+) -> Splits:
   """Opens the images of a config, for LiT models with captions.
+
+  Args:
+    config: settings, see `with_data`.
+    settings: names of the settings that gave `pp.train`, `pp.test` or
+      `pp.holdout`, for messages; default: those themselves.
 
   Raises:
     errors.UserError: if they cannot be opened, or two splits have images in common.
@@ -77,8 +84,9 @@ def open_splits(config: ml_collections.ConfigDict) -> Splits:
   for pair in itertools.combinations(opened, 2):
     if pair == ('train', 'test') and not uses_both:
       continue
+    named = [(settings or {}).get(name, f'config.pp.{name}') for name in pair]
     sources.refuse_overlap(
-      {f'config.pp.{name}': config.pp[name] for name in pair},
+      {k: config.pp[name] for k, name in zip(named, pair, strict=True)},
       [opened[name].source for name in pair],
     )
   return Splits(**opened)

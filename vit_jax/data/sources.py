@@ -228,9 +228,9 @@ def refuse_overlap(splits: Mapping[str, str], parts: Sequence[Source]) -> None:
     texts = [f'{name}={split!r}' for name, split in splits.items()]
     one, other = splits
     raise errors.UserError(
-      f'{" and ".join(texts)} have images in common: scores of images that were'
-      f' trained on say nothing about others. Choose splits such as'
-      f" {one}='train[:90%]' {other}='train[90%:]'."
+      f'{" and ".join(texts)} have images in common: scores of images that a'
+      f' model was trained or chosen on say nothing about others. Choose splits'
+      f" such as {one}='train[:90%]' {other}='train[90%:]'."
     )
 
 
