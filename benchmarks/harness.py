@@ -19,6 +19,7 @@ import jax
 from benchmarks import machine as machine_lib
 from benchmarks import turns
 from vit_jax.runtime import huge_pages
+from vit_jax.runtime import onednn
 
 NUM_CLASSES = 1000
 
@@ -77,6 +78,9 @@ def start() -> None:
   os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
   # Programs share the memory of an accelerator.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
+  # JAX is imported, so that it must start again.
+  if os.environ.get(onednn.VARIABLE) == '1':
+    onednn.restart('onednn')
   huge_pages.use()  # Training uses them too; inference is as fast without.
 
 

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 import importlib.metadata
 import os
-import pathlib
 import platform
-import re
 import statistics
 import time
 from typing import Any
@@ -14,6 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from vit_jax.models import flops
+from vit_jax.runtime import onednn
+from vit_jax.runtime import processor
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'torch', 'timm', 'transformers')
 
@@ -31,26 +31,14 @@ def describe(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
       continue
   return {
     'device': jax.devices()[0].device_kind,
-    **_processor(),
+    'processor': processor.name(),
+    'units': [name for name in _UNITS if name in processor.units()],
+    'onednn': onednn.is_used(),
     'threads': len(os.sched_getaffinity(0)),
     'huge_pages': 'hugetlb' in os.environ.get('GLIBC_TUNABLES', ''),
     'load': round(os.getloadavg()[0], 1),
     'python': platform.python_version(),
     'versions': versions,
-  }
-
-
-def _processor() -> dict[str, Any]:
-  """Returns name and units of the processor, as far as Linux tells."""
-  try:
-    text = pathlib.Path('/proc/cpuinfo').read_text(encoding='utf-8')
-  except OSError:  # Not on Linux.
-    return {'processor': platform.processor() or platform.machine()}
-  fields = dict(re.findall(r'^([\w ]+?)\s*: (.*)$', text, re.MULTILINE))
-  flags = fields.get('flags', '').split()
-  return {
-    'processor': fields.get('model name', platform.machine()),
-    'units': [name for name in _UNITS if name in flags],
   }
 
 

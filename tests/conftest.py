@@ -22,6 +22,9 @@ if jax.__version_info__ < (0, 11):  # Later, XLA does not know this flag.
   _XLA_FLAGS += ' --xla_cpu_use_fusion_emitters=false'
 os.environ['XLA_FLAGS'] = _XLA_FLAGS
 
+# What is faster here would decide about rounding.
+os.environ['VIT_JAX_ONEDNN'] = '0'
+
 # Who starts tests in the background may have Ctrl-C ignored, as would what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

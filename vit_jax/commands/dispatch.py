@@ -21,11 +21,15 @@ import platformdirs
 import vit_jax
 from vit_jax.runtime import exits
 from vit_jax.runtime import huge_pages
+from vit_jax.runtime import onednn
 
 _FOLDER = pathlib.Path(__file__).parent
 
 # These restart Python for huge pages before they import anything else.
 _LONG = ('train', 'sweep')
+
+# These apply models to many images: it pays to measure products once.
+_COMPUTES = (*_LONG, 'evaluate', 'predict', 'features', 'zero_shot')
 
 COMMANDS = (
   'train',
@@ -179,8 +183,11 @@ def run(command: str, arguments: list[str], program: str = '') -> None:
   arguments = [_with_run_file(argument) for argument in arguments]
   sys.argv = [program or f'vit-jax {command}', *arguments]
   exits.on_interrupt()  # Ctrl-C would break the imports, which take seconds.
-  if command in _LONG and arguments != ['--complete']:
-    huge_pages.use()
+  if arguments != ['--complete']:
+    if command in _COMPUTES:
+      onednn.use()
+    if command in _LONG:
+      huge_pages.use()
   module = importlib.import_module(f'vit_jax.commands.{command}')
   from vit_jax.commands import cli  # Imported late: it imports JAX.
 

@@ -23,8 +23,11 @@ from vit_jax.configs import unused
 from vit_jax.configs import validate
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
+from vit_jax.runtime import files
 from vit_jax.runtime import hosts
+from vit_jax.runtime import onednn
 from vit_jax.runtime import storage
+from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import evaluate
 
 Trainer = Callable[[ml_collections.ConfigDict, str], Any]
@@ -88,6 +91,7 @@ def launch(trainer: Trainer, config: ml_collections.ConfigDict) -> None:
   """
   options = flags.FLAGS
   folder = storage.make_workdir(options.workdir)
+  _multiply_as_before(config, workdir_lib.at(options.workdir))
   hosts.start(
     options.distributed,
     coordinator_address=options.coordinator_address,
@@ -104,6 +108,18 @@ def launch(trainer: Trainer, config: ml_collections.ConfigDict) -> None:
   with hosts.failing_together():
     hosts.check_shared(folder)
     trainer(config, options.workdir)
+
+
+def _multiply_as_before(
+  config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
+) -> None:
+  """Starts Python again if the run, or its config, multiplies otherwise on CPUs."""
+  wanted = config.get('cpu_products', 'auto')
+  if wanted == 'auto' and workdir.config.is_file():
+    saved = files.read_json(workdir.config)
+    wanted = saved.get('cpu_products', 'auto')
+  if config.dtype == 'bfloat16':
+    onednn.restart(wanted)
 
 
 def train_and_report(config: ml_collections.ConfigDict, workdir: str) -> None:

@@ -76,6 +76,10 @@ def _add_model(config: types.SimpleNamespace) -> None:
   # Precision of the computation; in LiT models, of the image tower. Parameters
   # are always float32.
   config.dtype = rules.one_of('float32', 'bfloat16')
+  # How CPUs multiply if dtype is 'bfloat16': 'xla', 'onednn' (jax 0.12; products
+  # return bfloat16), or 'auto', the faster one, which is measured once for a machine
+  # and kept when a run resumes.
+  config.cpu_products = rules.one_of('auto', 'xla', 'onednn')
   # Implementation of attention: 'xla', 'cudnn' (GPUs, bfloat16), or 'auto', the
   # faster one, which is measured when a run begins and kept when it resumes.
   config.attention = rules.one_of('auto', 'xla', 'cudnn')

@@ -4,7 +4,8 @@ The `dtype` of a model is 'float32', 'bfloat16' or a `Policy`. With 'float32'
 everything is float32. With 'bfloat16' every matrix product, forward and backward,
 takes bfloat16 factors and returns float32; softmax, LayerNorm, parameters and logits
 are float32. Activations between products are bfloat16 on accelerators, which saves
-bandwidth, and float32 on CPUs, where bfloat16 is slow except in products.
+bandwidth, and float32 on CPUs, where bfloat16 is slow except in products. Where
+oneDNN multiplies, see `runtime.onednn`, products return bfloat16.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from jax import ad_checkpoint
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
+
+from vit_jax.runtime import onednn
 
 _Operand = Array | np.ndarray
 
@@ -51,6 +54,9 @@ class Policy:
 
 _FLOAT32 = Policy(factors='float32', activations='float32')
 
+# Only products that return bfloat16 are oneDNN's.
+_ONEDNN = Policy(results='bfloat16')
+
 
 @contextlib.contextmanager
 def compiling_for(platform: str) -> Iterator[None]:
@@ -79,7 +85,9 @@ def policy(dtype: Any) -> Policy:
   if jnp.dtype(dtype) != jnp.bfloat16:
     return dataclasses.replace(_FLOAT32, activations=jnp.dtype(dtype).name)
   platform = _PLATFORM.get() or jax.default_backend()
-  return Policy(activations='float32' if platform == 'cpu' else 'bfloat16')
+  if platform != 'cpu':
+    return Policy()
+  return _ONEDNN if onednn.is_used() else Policy(activations='float32')
 
 
 def as_activation(y: Array, dtype: Any, name: str = 'dense') -> Array:
@@ -101,10 +109,10 @@ def einsum(spec: str, x: _Operand, y: _Operand, dtype: Any) -> Array:
 
 
 def _matmul(spec: str, x: _Operand, y: _Operand) -> Array:
-  """Returns a product over one axis, with transposes around a `matmul`."""
+  """Returns a product as a `matmul`, with transposes around it."""
   inputs, output = spec.split('->')
   first, second = inputs.split(',')
-  [summed] = set(first) & set(second) - set(output)
+  summed = [a for a in first if a in second and a not in output]
   shared = [a for a in output if a in first and a in second]
   rows = [a for a in output if a not in second]
   columns = [a for a in output if a not in first]
@@ -113,10 +121,12 @@ def _matmul(spec: str, x: _Operand, y: _Operand) -> Array:
     order = [have.index(a) for a in want]
     return operand if have == ''.join(want) else jnp.transpose(operand, order)
 
-  product = jnp.matmul(
-    transposed(x, first, [*shared, *rows, summed]),
-    transposed(y, second, [*shared, summed, *columns]),
-  )
+  left = transposed(x, first, [*shared, *rows, *summed])
+  right = transposed(y, second, [*shared, *summed, *columns])
+  if len(summed) > 1:
+    left = left.reshape(*left.shape[: -len(summed)], -1)
+    right = right.reshape(-1, *right.shape[len(summed) :])
+  product = jnp.matmul(left, right)
   have = ''.join([*shared, *rows, *columns])
   return jnp.asarray(transposed(product, have, list(output)))
 
@@ -125,6 +135,8 @@ def _matmul(spec: str, x: _Operand, y: _Operand) -> Array:
 def _bfloat16_einsum(
   spec: str, results: str, x: _Operand, y: _Operand
 ) -> Array:
+  if results == 'bfloat16':
+    return _matmul(spec, x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
   inputs, output = spec.split('->')
   first, second = inputs.split(',')
   free = [

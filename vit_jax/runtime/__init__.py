@@ -13,6 +13,8 @@ preemption         notices SIGTERM and Ctrl-C, so that a run saves first
 environment        versions and hardware, for reports and `doctor`
 compilation_cache  compiled programs, kept between processes
 huge_pages         huge memory pages for XLA on CPUs
+onednn             matrix products by oneDNN, where that is faster
+processor          what the processor can do
 """
 
 # What other rooms import.
@@ -26,6 +28,7 @@ __all__ = (
   'hosts',
   'huge_pages',
   'official',
+  'onednn',
   'preemption',
   'sharding',
   'storage',

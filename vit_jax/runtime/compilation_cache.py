@@ -1,13 +1,11 @@
 """Compiled programs, kept between processes."""
 
-import hashlib
 import os
-import pathlib
-import platform
 
 import jax
 import platformdirs
 
+from vit_jax.runtime import processor
 from vit_jax.runtime import storage
 
 _MAX_BYTES = 4 * 2**30  # Above this, JAX deletes the oldest programs.
@@ -37,21 +35,13 @@ def enable() -> None:
 
 
 def folder() -> storage.Path:
-  """Returns the folder of compiled programs."""
-  if chosen := jax.config.values['jax_compilation_cache_dir']:
-    return storage.as_path(chosen)
-  return platformdirs.user_cache_path('vit_jax') / f'xla-{_processor()}'
-
-
-def _processor() -> str:
-  """Returns a hash of the features of this processor.
+  """Returns the folder of compiled programs.
 
   JAX's keys only have the kind of accelerator: with a shared home, a host could
-  load a program with instructions that it lacks.
+  load a program with instructions that it lacks. So the folder is the processor's.
   """
-  try:
-    lines = pathlib.Path('/proc/cpuinfo').read_text().splitlines()
-  except OSError:  # Not on Linux.
-    lines = [platform.processor()]
-  features = sorted({x for x in lines if x.startswith(('flags', 'Features'))})
-  return hashlib.sha256('\n'.join(features or lines).encode()).hexdigest()[:8]
+  if chosen := jax.config.values['jax_compilation_cache_dir']:
+    return storage.as_path(chosen)
+  return (
+    platformdirs.user_cache_path('vit_jax') / f'xla-{processor.fingerprint()}'
+  )

@@ -1,12 +1,11 @@
 """Huge memory pages for XLA on CPUs."""
 
 import ctypes
-import importlib.metadata
-import importlib.util
 import os
 import pathlib
 
 from vit_jax.runtime import exits
+from vit_jax.runtime import processor
 
 _SETTING = 'GLIBC_TUNABLES'
 _TUNABLE = 'glibc.malloc.hugetlb=1'
@@ -25,7 +24,7 @@ def use() -> None:
   Does nothing if that variable is set, on other systems, and on hosts with
   accelerators. Call it before JAX is imported, so that it is imported once.
   """
-  if _SETTING in os.environ or not (_kernel_waits() and _only_cpu()):
+  if _SETTING in os.environ or not (_kernel_waits() and processor.is_alone()):
     return
   exits.restart(os.environ | {_SETTING: _TUNABLE})
 
@@ -42,12 +41,3 @@ def _kernel_waits() -> bool:
     return False
   known = tuple(map(int, version().decode().split('.')[:2])) >= _GLIBC
   return known and '[madvise]' in enabled
-
-
-def _only_cpu() -> bool:
-  """Whether JAX will find no accelerator, without starting its devices."""
-  if platforms := os.environ.get('JAX_PLATFORMS'):
-    return platforms == 'cpu'
-  plugins = importlib.metadata.entry_points(group='jax_plugins')
-  modules = ('jax_plugins', 'libtpu')
-  return not plugins and not any(map(importlib.util.find_spec, modules))

@@ -17,6 +17,7 @@ from vit_jax.data import datasets
 from vit_jax.models import attention_choice
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
+from vit_jax.runtime import onednn
 from vit_jax.runtime import sharding
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import record as weights_lib
@@ -132,6 +133,7 @@ def resolve(
     config.attention = 'xla'
   elif config.model:
     config.attention = _attention(config, mesh, saved.get('attention'))
+  config.cpu_products = _cpu_products(config, saved.get('cpu_products'))
   return Run(
     config=config,
     stages=tuple(resolved.stages(config)),
@@ -161,6 +163,33 @@ def _attention(
     heads_are_split=mesh.shape['model'] > 1,
     before=before,
   )
+
+
+def _cpu_products(config: ml_collections.ConfigDict, before: str | None) -> str:
+  """Returns config.cpu_products; 'auto' becomes what this process does.
+
+  Raises:
+    errors.UserError: if this process multiplies otherwise. Commands start it again.
+  """
+  if config.dtype != 'bfloat16' or jax.default_backend() != 'cpu':
+    return config.cpu_products
+  have, want = onednn.products(), config.cpu_products
+  if want == 'auto':
+    want = before or have
+  if want != have and before and not onednn.is_possible():
+    logging.warning(
+      'This run multiplied by oneDNN so far, which is not possible here: from now on'
+      " config.cpu_products is 'xla', whose results differ by rounding."
+    )
+    return have
+  if want != have:
+    raise errors.UserError(
+      f'config.cpu_products is {want!r}, but this process started with {have!r}. Start'
+      f' Python with {onednn.VARIABLE}={int(want == "onednn")}, jax 0.12 or later and a'
+      f' processor that multiplies bfloat16.'
+    )
+  logging.info('Matrix products in bfloat16: %s.', have)
+  return have
 
 
 def settings_of(weights: weights_lib.Weights) -> dict[str, Any]:
