@@ -18,9 +18,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
   repositories: dict  # {name: {branch: {path: bytes}}}
   tokens: list  # The token of each request that writes.
   token = 'good'
+  refusal: tuple | None = None  # Status, code and message of every answer.
 
   def do_POST(self):
     body = self.rfile.read(int(self.headers.get('Content-Length') or 0))
+    if self._refused():
+      return
     if 'validate-yaml' in self.path:
       self._answer({'errors': [], 'warnings': []})
       return
@@ -63,6 +66,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
       )
 
   def do_GET(self):
+    if self._refused():
+      return
     parts = self._parts()
     if parts[0] != 'api':
       content = self._file(parts)
@@ -89,6 +94,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
   def do_HEAD(self):
     content = self._file(self._parts())
     self._answer(content, 200 if content is not None else 404, body=False)
+
+  def _refused(self):
+    if self.refusal:
+      status, code, message = self.refusal
+      self._answer({'error': message}, status, error=code)
+    return bool(self.refusal)
 
   def _parts(self):
     """Returns the parts of the path; branches may have slashes in them."""

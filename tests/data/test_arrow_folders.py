@@ -155,6 +155,6 @@ def test_mistakes_at_the_hub_give_one_line(hub):
     message('hf://datasets/user/d')
     == 'hf://datasets/user/d has no .parquet files.'
   )
-  assert 'there is no revision v2' in message('hf://datasets/user/d@v2')
+  assert 'no such branch, tag or commit' in message('hf://datasets/user/d@v2')
   assert 'hf://datasets/user/none: ' in message('hf://datasets/user/none')
   assert 'must look like hf://datasets/USER/NAME' in message('hf://datasets/')

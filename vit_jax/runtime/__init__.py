@@ -7,6 +7,7 @@ workdir            where the files of a run lie, and its lock
 official           names of the official code, and what replaces them
 storage            folders and buckets as paths
 download           downloads over HTTPS, resumed and shared between processes
+hub_errors         what the Hugging Face hub refuses, in plain words
 sharding           the mesh of devices; where parameters and batches lie on it
 hosts              several processes that train as one
 preemption         notices SIGTERM and Ctrl-C, so that a run saves first
@@ -26,6 +27,7 @@ __all__ = (
   'exits',
   'files',
   'hosts',
+  'hub_errors',
   'huge_pages',
   'official',
   'onednn',

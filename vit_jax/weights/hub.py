@@ -5,6 +5,7 @@ import os
 import huggingface_hub
 
 from vit_jax.runtime import errors
+from vit_jax.runtime import hub_errors
 
 
 def push(
@@ -42,13 +43,6 @@ def push(
       commit_message=message,
     )
   except Exception as e:  # Its HTTP client has errors of its own.
-    reason = errors.first_line(e.__cause__ or e)
-    hint = ''
-    if any(code in str(e) for code in ('401', '403')):
-      hint = (
-        ' Log in with `hf auth login`, or set HF_TOKEN to one that may write.'
-      )
-    raise errors.UserError(
-      f'{repository} cannot be pushed: {reason}{hint}'
-    ) from e
+    reason = hub_errors.explain(e, repository, writes=True)
+    raise errors.UserError(f'{repository} cannot be pushed: {reason}') from e
   return str(done)

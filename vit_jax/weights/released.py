@@ -16,6 +16,7 @@ from vit_jax.configs import spec
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
+from vit_jax.runtime import hub_errors
 from vit_jax.runtime import storage
 
 _HUB = 'hf://'
@@ -208,7 +209,7 @@ def _hub_folder(source: str, path: pathlib.Path) -> pathlib.Path:
               allow_patterns=patterns,
             )
           except Exception as e:  # Its HTTP client has errors of its own.
-            reason = errors.first_line(e.__cause__ or e)
+            reason = hub_errors.explain(e, repository)
             raise errors.UserError(f'{source}: {reason}') from e
         shutil.rmtree(folder / '.cache', ignore_errors=True)
   return path

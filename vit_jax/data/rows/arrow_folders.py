@@ -16,6 +16,7 @@ from huggingface_hub import utils as hub_utils
 from vit_jax.data.rows import repositories
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
+from vit_jax.runtime import hub_errors
 from vit_jax.runtime import storage
 
 _HUB = 'hf://datasets/'
@@ -139,14 +140,11 @@ def _snapshot(
         allow_patterns=list(patterns),
       )
     )
-  except hub_utils.RevisionNotFoundError:
-    if revision != _CONVERTED:
-      raise errors.UserError(
-        f'{address}: there is no revision {revision}.'
-      ) from None
-    raise errors.UserError(
-      f'{address} has no {repositories.PARQUET} files.'
-    ) from None
   except Exception as e:  # Its HTTP client has errors of its own.
-    reason = errors.first_line(e.__cause__ or e)
+    is_missing = isinstance(e, hub_utils.RevisionNotFoundError)
+    if is_missing and revision == _CONVERTED:
+      raise errors.UserError(
+        f'{address} has no {repositories.PARQUET} files.'
+      ) from None
+    reason = hub_errors.explain(e, f'datasets/{name}')
     raise errors.UserError(f'{address}: {reason}') from e
