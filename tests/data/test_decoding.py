@@ -42,8 +42,62 @@ def test_16_bits_are_those_of_a_png():
       decoding.decode(tiff, channels=channels),
       decoding.decode(png, channels=channels),
     )
-  colour = cv2.imencode('.tiff', RGB[..., ::-1].astype(np.uint16) * 257)[1]
-  np.testing.assert_array_equal(decoding.decode(colour.tobytes()), RGB)
+
+
+def negative(bits):
+  """Returns a TIFF of one pixel, 0 of `bits` bits, in which 0 is white."""
+  size = bits // 8
+  tags = [(256, 1), (257, 1), (258, bits), (259, 1), (262, 0)]
+  tags += [(273, 8), (277, 1), (278, 1), (279, size)]
+  data = struct.pack('<2sHI4sH', b'II', 42, 12, bytes(4), len(tags))
+  for tag, value in tags:
+    data += struct.pack('<HHII', tag, 4, 1, value)
+  return data + bytes(4)
+
+
+@pytest.mark.parametrize('bits', [8, 16])
+def test_zero_is_white_where_a_tiff_says_so(bits):
+  assert decoding.decode(negative(bits)).max() == 255
+
+
+def colours(values=RGB, **options):
+  """Returns a TIFF of several samples of 16 bits."""
+  tifffile = pytest.importorskip('tifffile')
+  file = io.BytesIO()
+  tifffile.imwrite(file, values, photometric='rgb', **options)
+  return file.getvalue()
+
+
+DEEP = np.random.default_rng(0).integers(0, 1 << 16, RGB.shape, np.uint16)
+
+
+@pytest.mark.parametrize(
+  ('values', 'options'),
+  [
+    (DEEP, {}),
+    (DEEP, {'byteorder': '>'}),
+    (DEEP, {'compression': 'deflate'}),
+    (np.moveaxis(DEEP, -1, 0), {'planarconfig': 'separate'}),
+    (
+      np.dstack([DEEP, DEEP[..., :1]]),
+      {'extrasamples': ['unassalpha']},
+    ),
+  ],
+)
+def test_colours_of_16_bits_keep_them(values, options):
+  data = colours(values, **options)
+  for channels in (None, 3):
+    got = decoding.decode(data, channels=channels)
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, DEEP / np.float32(257))
+  assert not decoding.is_picture(data)
+
+
+def test_a_fourth_colour_is_a_channel():
+  four = np.dstack([DEEP, DEEP[..., :1]])
+  data = colours(four, extrasamples=['unspecified'])
+  got = decoding.decode(data, channels=None)
+  np.testing.assert_array_equal(got, four / np.float32(257))
 
 
 def test_gif_gives_its_first_frame():
@@ -82,6 +136,16 @@ def test_a_tiff_is_upright():
     )
 
 
+@pytest.mark.parametrize('orientation', range(1, 9))
+def test_a_stack_is_as_upright_as_a_picture(orientation):
+  exif = PIL.Image.Exif()
+  exif[0x0112] = orientation
+  want = decoding.decode(saved(RGB, 'TIFF', exif=exif))
+  tag = (0x0112, 'H', 1, orientation, True)
+  deep = colours(RGB.astype(np.uint16) * 257, extratags=[tag])
+  np.testing.assert_array_equal(decoding.decode(deep), want)
+
+
 def test_a_tiff_without_a_single_picture_says_what_to_install(monkeypatch):
   monkeypatch.setitem(__import__('sys').modules, 'tifffile', None)
   file = io.BytesIO()
@@ -91,6 +155,9 @@ def test_a_tiff_without_a_single_picture_says_what_to_install(monkeypatch):
     decoding.decode(file.getvalue())
   with pytest.raises(ValueError, match=r'of floats, .*vit_jax\[tiff\]'):
     decoding.decode(saved(GREY.astype(np.float32) / 255, 'TIFF'))
+  deep = cv2.imencode('.tiff', RGB.astype(np.uint16))[1].tobytes()
+  with pytest.raises(ValueError, match=r'3 samples of 16 .*vit_jax\[tiff\]'):
+    decoding.decode(deep)
 
 
 @pytest.mark.parametrize('kind', ['TIFF', 'GIF', 'AVIF'])

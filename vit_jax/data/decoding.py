@@ -3,6 +3,7 @@
 import functools
 import io
 import struct
+from typing import NamedTuple
 
 import cv2
 from jaxtyping import UInt8
@@ -23,6 +24,14 @@ _MAX_PIXELS = 1 << 27  # Twice as many as the largest image of ImageNet.
 # First bytes of JPEG, PNG, BMP, WebP.
 _PICTURES = (b'\xff\xd8', b'\x89PNG', b'BM', b'RIFF')
 
+# Tags of TIFFs.
+_BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277
+_ALPHA = (
+  'RGBA',
+  'LA',
+  'PA',
+)  # Modes of Pillow whose last sample is transparency.
+
 # What Pillow raises at damaged files.
 _DAMAGED = (OSError, SyntaxError, EOFError, TypeError, struct.error)
 
@@ -39,8 +48,9 @@ def decode(
   """Decodes an image file of any format of `FORMATS` to [H, W, channels].
 
   Pictures become uint8, stacks what `stacks.as_pixels` returns; with `channels` None
-  pictures have three, stacks their own. Greyscale, CMYK, palette and 16-bit files are converted; transparency is
-  dropped; a GIF gives its first frame. JPEG gives the pixels of
+  pictures have three, stacks their own. A TIFF of several samples of 16 bits, such as
+  colours, is a stack. Greyscale, CMYK, palette and other 16-bit files are converted;
+  transparency is dropped; a GIF gives its first frame. JPEG gives the pixels of
   `tf.image.decode_jpeg` bit for bit. `exif` turns the image upright by its EXIF
   tag; TIFF and HEIC always are. Raises ValueError at bytes that are not such an image.
   """
@@ -57,8 +67,9 @@ def read_stack(data: bytes) -> np.ndarray | None:
   """
   if stacks.is_npy(data):
     return stacks.read_npy(data)
-  if _pillow_kind(data) == 'TIFF' and (what := _stack_kind(data)):
-    return stacks.read_tiff(data, what)
+  if _pillow_kind(data) == 'TIFF' and (found := _stack_kind(data)):
+    array = stacks.read_tiff(data, found.what)
+    return array[..., :-1] if found.has_alpha else array
   return None
 
 
@@ -127,20 +138,34 @@ def _pillow_kind(data: bytes) -> str:
   return ''
 
 
-def _stack_kind(data: bytes) -> str:
-  """Returns what a TIFF is that is not one picture of 8 or 16 bits, or ''."""
+class _Stack(NamedTuple):
+  """What a TIFF is that is not one picture of 8 bits, or of 16 bits in grey."""
+
+  what: str
+  has_alpha: bool = False
+
+
+def _stack_kind(data: bytes) -> _Stack | None:
+  """Returns what a TIFF is; None if it is read as a picture."""
   try:
     with PIL.Image.open(io.BytesIO(data), formats=['TIFF']) as picture:
       _check_size(picture.height, picture.width)
       if (pages := getattr(picture, 'n_frames', 1)) > 1:
-        return f'a TIFF of {pages} pages'
+        return _Stack(f'a TIFF of {pages} pages')
       wide = {'I': '32-bit integers', 'F': 'floats'}
-      return f'a TIFF of {wide[picture.mode]}' if picture.mode in wide else ''
+      if picture.mode in wide:
+        return _Stack(f'a TIFF of {wide[picture.mode]}')
+      tags = picture.tag_v2
+      bits, samples = max(tags.get(_BITS, (1,))), tags.get(_SAMPLES, 1)
+      if bits > 8 and samples > 1:  # Pillow drops bits, or mixes planes.
+        what = f'a TIFF of {samples} samples of {bits} bits'
+        return _Stack(what, picture.mode in _ALPHA)
+      return None
   except PIL.Image.DecompressionBombError:
-    return ''  # Refused when it is decoded.
+    return None  # Refused when it is decoded.
   except _DAMAGED:
     # Pillow knows few combinations of channels and bits.
-    return 'a damaged TIFF, or one of other channels than pictures have'
+    return _Stack('a damaged TIFF, or one of other channels than pictures have')
 
 
 def _decode_by_pillow(
@@ -158,15 +183,22 @@ def _decode_by_pillow(
           f' range: save it with 8 or 16 bits'
         )
       turned = PIL.ImageOps.exif_transpose(picture) if exif else picture
-      return _as_array(turned, channels)
+      array = _as_array(turned, channels)
+      # Pillow heeds it with 8 bits.
+      is_negative = kind == 'TIFF' and not picture.tag_v2.get(_PHOTOMETRIC, 1)
+      return 255 - array if is_negative and _is_deep(picture) else array
   except PIL.Image.DecompressionBombError as e:
     raise ValueError(f'more pixels than the {_MAX_PIXELS} that are read') from e
   except _DAMAGED as e:
     raise ValueError(f'a damaged {kind}: {e}') from e
 
 
+def _is_deep(picture: PIL.Image.Image) -> bool:
+  return picture.mode.startswith('I;16')
+
+
 def _as_array(picture: PIL.Image.Image, channels: int) -> Picture:
-  if picture.mode.startswith('I;16'):  # As OpenCV does: the upper 8 bits.
+  if _is_deep(picture):  # As OpenCV does: the upper 8 bits.
     grey = (np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8)
     return grey[..., None].repeat(channels, axis=-1)
   converted = picture.convert('L' if channels == 1 else 'RGB')

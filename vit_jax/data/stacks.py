@@ -21,6 +21,13 @@ Pixels = UInt8[np.ndarray, 'H W C'] | Float32[np.ndarray, 'H W C']
 
 DTYPES = ('uint8', 'uint16', 'float32')
 
+# By the tag of a TIFF: how often it is turned to the left, after a transposition.
+_ORIENTATION = 274
+_TURNS = {
+  1: (0, False), 2: (-1, True), 3: (2, False), 4: (1, True),
+  5: (0, True), 6: (-1, False), 7: (2, True), 8: (1, False),
+}  # fmt: skip
+
 _NPY = b'\x93NUMPY'
 _HEADERS = {
   (1, 0): np.lib.format.read_array_header_1_0,
@@ -106,7 +113,7 @@ def _read_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def read_tiff(data: bytes, what: str) -> np.ndarray:
-  """Returns the pages or samples of a TIFF as channels, [H, W, C].
+  """Returns the pages or samples of a TIFF as channels, [H, W, C], upright.
 
   Pillow reads neither several samples of 16 bits nor more than four.
 
@@ -137,7 +144,10 @@ def read_tiff(data: bytes, what: str) -> np.ndarray:
   places = series.axes.index('Y'), series.axes.index('X')
   with _naming_damage():
     array = np.moveaxis(series.asarray(), places, (0, 1))
-  return array.reshape(*array.shape[:2], -1)
+    tag = series.keyframe.tags.valueof(_ORIENTATION, 1)
+  array = array.reshape(*array.shape[:2], -1)
+  turns, is_transposed = _TURNS.get(tag, _TURNS[1])
+  return np.rot90(array.swapaxes(0, 1) if is_transposed else array, turns)
 
 
 @contextlib.contextmanager
