@@ -3,7 +3,7 @@
 import functools
 import io
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 from jaxtyping import UInt8
@@ -155,8 +155,8 @@ def _stack_kind(data: bytes) -> _Stack | None:
       wide = {'I': '32-bit integers', 'F': 'floats'}
       if picture.mode in wide:
         return _Stack(f'a TIFF of {wide[picture.mode]}')
-      tags = picture.tag_v2
-      bits, samples = max(tags.get(_BITS, (1,))), tags.get(_SAMPLES, 1)
+      bits = max(_tag(picture, _BITS, (1,)))
+      samples = _tag(picture, _SAMPLES, 1)
       if bits > 8 and samples > 1:  # Pillow drops bits, or mixes planes.
         what = f'a TIFF of {samples} samples of {bits} bits'
         return _Stack(what, picture.mode in _ALPHA)
@@ -166,6 +166,11 @@ def _stack_kind(data: bytes) -> _Stack | None:
   except _DAMAGED:
     # Pillow knows few combinations of channels and bits.
     return _Stack('a damaged TIFF, or one of other channels than pictures have')
+
+
+def _tag(picture: PIL.Image.Image, number: int, default: Any) -> Any:
+  """Returns a tag of a TIFF; the default for other pictures."""
+  return getattr(picture, 'tag_v2', {}).get(number, default)
 
 
 def _decode_by_pillow(
@@ -185,7 +190,7 @@ def _decode_by_pillow(
       turned = PIL.ImageOps.exif_transpose(picture) if exif else picture
       array = _as_array(turned, channels)
       # Pillow heeds it with 8 bits.
-      is_negative = kind == 'TIFF' and not picture.tag_v2.get(_PHOTOMETRIC, 1)
+      is_negative = _tag(picture, _PHOTOMETRIC, 1) == 0
       return 255 - array if is_negative and _is_deep(picture) else array
   except PIL.Image.DecompressionBombError as e:
     raise ValueError(f'more pixels than the {_MAX_PIXELS} that are read') from e
