@@ -104,6 +104,22 @@ def test_ranges_of_int8_come_from_the_images(tmp_path):
   assert error['white'] < error['black']
 
 
+@pytest.mark.parametrize('precision', ['float32', 'int8'])
+def test_arrays_of_large_models_are_in_a_file_beside(
+  precision, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(quantization, '_MAX_BYTES', 2**20)
+  path = tmp_path / 'x.onnx'
+  programs.export(
+    checkpoint.read(WEIGHTS),
+    str(path),
+    precision=precision,
+    calibration=[pixels(8)],
+  )
+  [data] = (p for p in tmp_path.iterdir() if p != path)
+  assert path.stat().st_size < 2**20 < data.stat().st_size
+
+
 @pytest.mark.parametrize(
   ('precision', 'suffix', 'itemsize'),
   [('float16', '.onnx', 2), ('bfloat16', '.stablehlo', 2)],
@@ -139,15 +155,14 @@ def test_command_prints_scores_of_model_and_program(folder, tmp_path):
 def test_program_with_a_worse_score_is_not_written(
   folder, tmp_path, monkeypatch
 ):
-  def shuffled(path, calibration):
-    model = onnx.load(path)
+  def shuffled(model, path, calibration):
     for x in model.graph.initializer:
       if x.data_type == onnx.TensorProto.FLOAT and len(x.dims) == 2:
         kernel = onnx.numpy_helper.to_array(x)[::-1]
         x.CopyFrom(onnx.numpy_helper.from_array(kernel.copy(), x.name))
     onnx.save(model, path)
 
-  monkeypatch.setattr(quantization, 'to_int8', shuffled)
+  monkeypatch.setattr(quantization, 'write_int8', shuffled)
   result = export(tmp_path / 'x.onnx', '--quantize=int8', f'--dataset={folder}')
   assert result.returncode == 1
   assert 'was not written: its accuracy_test is' in result.stderr

@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Iterator
 import logging
 import pathlib
+import tempfile
 from typing import Any
 
 from jaxtyping import Float
 import numpy as np
+
+_MAX_BYTES = 2**31 - 2**20  # Protocol buffers end at 2 GiB.
 
 # Sums of float16 numbers lose digits, and squares of large ones overflow.
 _FLOAT32_OPERATORS = ('ReduceMean', 'ReduceSum', 'Pow', 'Softmax')
@@ -24,33 +27,53 @@ class _Calibration:
     return None if batch is None else {'pixels': batch}
 
 
-def to_int8(
-  path: pathlib.Path, calibration: Iterable[Float[np.ndarray, 'B H W C']]
+def is_large(model: Any) -> bool:
+  """Whether the arrays of an `onnx.ModelProto` must be in a file beside it."""
+  return model.ByteSize() > _MAX_BYTES
+
+
+def write_int8(
+  model: Any,
+  path: pathlib.Path,
+  calibration: Iterable[Float[np.ndarray, 'B H W C']],
 ) -> None:
-  """Rewrites an ONNX file such that products with parameters are of int8.
+  """Writes an ONNX file whose products with parameters are of int8.
 
   Both factors are int8: kernels with a scale for each output channel, activations
   with one scale, which the range of `calibration`, pixels from 0 to 255, determines.
   Sums, attention, LayerNorm and everything else stay float32.
+
+  Args:
+    model: `onnx.ModelProto` in float32.
+    path: the new file; its folder also gets temporary ones.
+    calibration: batches of pixels.
   """
+  import onnx
   from onnxruntime import quantization
   from onnxruntime.quantization import shape_inference
 
-  # Kernels that are reshaped become constants, which alone are quantised.
-  shape_inference.quant_pre_process(path, path, skip_symbolic_shape=True)
+  large = is_large(model)
   logging.getLogger().addFilter(_without_advice)
   try:
-    quantization.quantize_static(
-      path,
-      path,
-      _Calibration(calibration),
-      quant_format=quantization.QuantFormat.QDQ,
-      op_types_to_quantize=['MatMul', 'Gemm'],
-      per_channel=True,
-      activation_type=quantization.QuantType.QInt8,
-      weight_type=quantization.QuantType.QInt8,
-      extra_options={'MatMulConstBOnly': True},
-    )
+    with tempfile.TemporaryDirectory(dir=path.parent) as name:
+      plain, folded = (pathlib.Path(name) / x for x in ('0.onnx', '1.onnx'))
+      onnx.save(model, plain, save_as_external_data=large)
+      # Kernels that are reshaped become constants, which alone are quantised.
+      shape_inference.quant_pre_process(
+        plain, folded, skip_symbolic_shape=True, save_as_external_data=large
+      )
+      quantization.quantize_static(
+        folded,
+        path,
+        _Calibration(calibration),
+        quant_format=quantization.QuantFormat.QDQ,
+        op_types_to_quantize=['MatMul', 'Gemm'],
+        per_channel=True,
+        activation_type=quantization.QuantType.QInt8,
+        weight_type=quantization.QuantType.QInt8,
+        use_external_data_format=large,
+        extra_options={'MatMulConstBOnly': True},
+      )
   finally:
     logging.getLogger().removeFilter(_without_advice)
 
