@@ -5,6 +5,8 @@ vit-jax demo --model=/tmp/run/artifact
 Numbers are shown with their units; where an image may have several classes, the most
 probable ones with their thresholds, and whether they reach them.
 
+A model of other channels than 1 and 3 takes .npy files and TIFFs.
+
 Needs pip install 'vit_jax[demo]'. The page is at 127.0.0.1, which only this machine
 reaches, unless --host names another address.
 """

@@ -10,8 +10,11 @@ from vit_jax.configs import labels as labels_lib
 from vit_jax.evaluation import multilabel
 from vit_jax.evaluation import ranking
 from vit_jax.reporting import attention_pictures
+from vit_jax.reporting import colours
 from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib
+
+_STACKS = ('.npy', '.tif', '.tiff')
 
 
 def _import_gradio() -> Any:
@@ -30,16 +33,10 @@ def page(predictor: predictor_lib.Predictor, title: str, top_k: int = 5) -> Any:
   """Returns the page, a `gradio.Blocks` that shows `top_k` classes or all numbers.
 
   Raises:
-    errors.UserError: if gradio is missing, or the model cannot predict or takes other
-      images than pictures.
+    errors.UserError: if gradio is missing, or the model cannot predict.
   """
   gradio = _import_gradio()
   channels = predictor.image_shape[-1]
-  if channels not in (1, 3):
-    raise errors.UserError(
-      f'The page takes pictures of 1 or 3 channels, but the model has {channels}:'
-      f' see vit-jax predict.'
-    )
   # Compiles the model, and fails before the page is served.
   predictor.predict(np.zeros(predictor.image_shape, np.uint8))
   draws = predictor.weights.spec.num_heads > 0
@@ -56,9 +53,9 @@ def page(predictor: predictor_lib.Predictor, title: str, top_k: int = 5) -> Any:
       raise gradio.Error(str(e)) from e
 
   with gradio.Blocks(title=title) as blocks:
-    gradio.Markdown(f'# {title}')
+    gradio.Markdown(f'# {title}\n\n{colours.note(channels)}')
     with gradio.Row():
-      image = gradio.Image(type='pil', label='Image')
+      image = _input(gradio, channels)
       with gradio.Column():
         if headers:
           found = gradio.Dataframe(headers=headers, interactive=False)
@@ -71,6 +68,14 @@ def page(predictor: predictor_lib.Predictor, title: str, top_k: int = 5) -> Any:
         )
     image.change(answer, image, [found, drawn], api_name='predict')
   return blocks
+
+
+def _input(gradio: Any, channels: int) -> Any:
+  """Returns what takes an image: a picture, or the file of a stack."""
+  if channels in (1, 3):
+    return gradio.Image(type='pil', label='Image')
+  label = f'.npy file or TIFF of {channels} channels'
+  return gradio.File(type='filepath', file_types=[*_STACKS], label=label)
 
 
 def _headers(weights: weights_lib.Weights) -> list[str]:
