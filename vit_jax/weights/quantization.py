@@ -55,8 +55,10 @@ def write_int8(
   large = is_large(model)
   logging.getLogger().addFilter(_without_advice)
   try:
-    with tempfile.TemporaryDirectory(dir=path.parent) as name:
-      plain, folded = (pathlib.Path(name) / x for x in ('0.onnx', '1.onnx'))
+    with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
+      plain, folded = (
+        pathlib.Path(temporary) / x for x in ('0.onnx', '1.onnx')
+      )
       onnx.save(model, plain, save_as_external_data=large)
       # Kernels that are reshaped become constants, which alone are quantised.
       shape_inference.quant_pre_process(
