@@ -1,6 +1,7 @@
 """Checks shapes in signatures while tests run; fixtures that many tests share."""
 
 from collections.abc import Iterator
+import ctypes
 import gc
 import itertools
 import os
@@ -69,10 +70,16 @@ _MODULES = itertools.count(1)
 
 @pytest.fixture(autouse=True, scope='module')
 def _forget_programs() -> Iterator[None]:
-  """Frees what eight modules compiled; each worker would grow by gigabytes."""
+  """Frees what 24 modules compiled; each worker would grow by gigabytes.
+
+  Not more often: the next modules trace and load the same small programs again.
+  """
   yield
-  if next(_MODULES) % 8 == 0:
+  if next(_MODULES) % 24 == 0:
     jax.clear_caches()
+    # glibc keeps what is freed, half of all that a worker holds.
+    if trim := getattr(ctypes.CDLL(None), 'malloc_trim', None):
+      trim(0)
 
 
 @pytest.fixture

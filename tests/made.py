@@ -1,5 +1,6 @@
 """Makes weights for tests, and changes golden ones."""
 
+import functools
 import shutil
 
 from golden_files import GOLDEN
@@ -37,6 +38,12 @@ def random_weights(config, *, num_classes=5, size=64, shape=None, **changes):
       size=shape[:2], mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3)
     ),
   )
+
+
+def applied(weights, *inputs, **towers):
+  """Returns the outputs of a model, which is compiled as one program."""
+  apply = jax.jit(functools.partial(weights.module().apply, train=False))
+  return apply({'params': weights.params}, *inputs, **towers)
 
 
 def assert_same(tree, other):

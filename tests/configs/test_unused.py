@@ -1,5 +1,7 @@
 """A setting on the command line has an effect, or is refused."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,9 +74,8 @@ def family(name, captions):
   return config
 
 
-def effect_or_reason(config, name, value, effect):
-  """Returns whether a setting changes `effect`, and why it is refused if it is."""
-  before = effect(config)
+def effect_or_reason(config, name, value, effect, before):
+  """Returns whether `effect` differs from `before`, and why a setting is refused."""
   with config.unlocked():
     config[name] = value
   try:
@@ -91,27 +92,35 @@ def test_settings_of_models_change_the_model_or_are_refused(
   captions, kind, name
 ):
   classes = {} if kind == 'lit' else {'num_classes': 3}
+
+  def effect(config):
+    return repr(models.from_config(arguments_lib.of_model(config), **classes))
+
+  config = family(kind, captions)
   has_effect, reason = effect_or_reason(
-    family(kind, captions),
-    name,
-    OF_MODELS[name],
-    lambda config: repr(
-      models.from_config(arguments_lib.of_model(config), **classes)
-    ),
+    config, name, OF_MODELS[name], effect, effect(config)
   )
   assert has_effect != bool(reason)
   assert not reason or name in reason
 
 
-@pytest.mark.parametrize('name', OF_OPTIMIZERS)
-@pytest.mark.parametrize('optimizer', ['sgd', 'adamw', 'lamb', 'adafactor'])
-@pytest.mark.parametrize('decay_type', ['constant', 'rsqrt'])
-def test_settings_of_optimizers_change_a_step_or_are_refused(
-  optimizer, decay_type, name
-):
+def of_optimizer(optimizer, decay_type, weight_decay):
+  return digits(
+    optimizer=optimizer,
+    decay_type=decay_type,
+    optim_dtype='bfloat16',
+    total_steps=5,
+    warmup_steps=0,
+    weight_decay=weight_decay,
+  )
+
+
+@functools.cache
+def parameters():
+  """Parameters with the names of those that the optimizers tell apart."""
   names = 'head', 'Transformer/encoderblock_0/LayerNorm_0'
   keys = jax.random.split(jax.random.key(0), 4)
-  params = {
+  return {
     names[0]: {'kernel': jax.random.normal(keys[0], (3, 5))},
     'Transformer': {
       'encoderblock_0': {
@@ -123,26 +132,40 @@ def test_settings_of_optimizers_change_a_step_or_are_refused(
     },
   }
 
-  def effect(config):
-    tx, _ = stages.optimizer(config, params)
-    state = tx.init(params)
-    results = []
-    for scale in (1.0, 3.0, 0.2):
-      grads = jax.tree.map(lambda x, s=scale: jnp.cos(s * x), params)
-      updates, state = tx.update(grads, state, params)
-      results += jax.tree.leaves(updates)
-    return [np.asarray(x).tobytes() for x in results]
 
-  config = digits(
-    optimizer=optimizer,
-    decay_type=decay_type,
-    optim_dtype='bfloat16',
-    total_steps=5,
-    warmup_steps=0,
-    weight_decay=0.0 if name == 'weight_decay' else 0.1,
-  )
+def updates_of(config):
+  """Returns the bytes of three updates."""
+  params = parameters()
+  tx, _ = stages.optimizer(config, params)
+  state = tx.init(params)
+  results = []
+  for scale in (1.0, 3.0, 0.2):
+    grads = jax.tree.map(lambda x, s=scale: jnp.cos(s * x), params)
+    updates, state = tx.update(grads, state, params)
+    results += jax.tree.leaves(updates)
+  return [np.asarray(x).tobytes() for x in results]
+
+
+@functools.cache
+def usual_updates(*settings):
+  """As `updates_of`, of the settings of `of_optimizer`."""
+  return updates_of(of_optimizer(*settings))
+
+
+@pytest.mark.parametrize('name', OF_OPTIMIZERS)
+@pytest.mark.parametrize('optimizer', ['sgd', 'adamw', 'lamb', 'adafactor'])
+@pytest.mark.parametrize('decay_type', ['constant', 'rsqrt'])
+def test_settings_of_optimizers_change_a_step_or_are_refused(
+  optimizer, decay_type, name
+):
+  weight_decay = 0.0 if name == 'weight_decay' else 0.1
+  settings = optimizer, decay_type, weight_decay
   has_effect, reason = effect_or_reason(
-    config, name, OF_OPTIMIZERS[name], effect
+    of_optimizer(*settings),
+    name,
+    OF_OPTIMIZERS[name],
+    updates_of,
+    usual_updates(*settings),
   )
   assert has_effect != bool(reason)
   is_read = {'beta2': optimizer != 'sgd'}

@@ -54,18 +54,27 @@ def test_released_config_names_shapes_and_counts(name):
   assert json.loads(json.dumps(config)) == released['config']
   if 'text_model' in config:
     model = models.get_model(name)
-    inputs = {
-      'images': np.zeros((1, 224, 224, 3), np.float32),
-      'tokens': np.zeros((1, 16), np.int32),
-    }
-    params = jax.eval_shape(model.init, jax.random.key(0), **inputs)['params']
   else:
     model = models.get_model(name, num_classes=1000)
-    params = jax.eval_shape(lambda: models.init_params(model, (224, 224, 3)))
+  params = models.abstract_params(model, (224, 224, 3))
   flat = flax.traverse_util.flatten_dict(params, sep='/')
   assert {k: list(v.shape) for k, v in flat.items()} == released['params']
   count = sum(np.prod(x.shape) for x in flat.values())
   assert count == released['num_params']
+
+
+@pytest.mark.parametrize('name', ['vit_token', 'scanned', 'mixer', 'lit_bert'])
+def test_abstract_params_are_those_of_init_params(name):
+  if name == 'lit_bert':
+    model, _, _ = lit_case(name)
+  else:
+    config = CASES['mixer' if name == 'mixer' else 'vit_token']['config']
+    if name == 'scanned':
+      transformer = {**config['transformer'], 'scan_layers': True}
+      config = config | {'transformer': transformer}
+    model = models.from_config(config, num_classes=3)
+  want = jax.eval_shape(lambda: models.init_params(model, (32, 32, 3)))
+  assert models.abstract_params(model, (32, 32, 3)) == want
 
 
 def test_model_configs_has_every_released_model():
@@ -97,10 +106,11 @@ def test_lit_equals_official_embeddings(name):
 
 def test_lit_towers_run_alone():
   model, params, io = lit_case('lit_bert')
-  zimg, ztxt, _ = model.apply({'params': params}, images=io['images'])
+  apply = jax.jit(model.apply)
+  zimg, ztxt, _ = apply({'params': params}, images=io['images'])
   assert ztxt is None
   np.testing.assert_allclose(zimg, io['zimg'], atol=1e-5)
-  zimg, ztxt, _ = model.apply({'params': params}, tokens=io['tokens'])
+  zimg, ztxt, _ = apply({'params': params}, tokens=io['tokens'])
   assert zimg is None
   np.testing.assert_allclose(ztxt, io['ztxt'], atol=1e-5)
 
@@ -116,11 +126,10 @@ def test_bert_does_not_attend_to_padding():
 
 def test_image_tower_is_locked_and_text_tower_has_dropout():
   model, params, io = lit_case('lit_bert')
-  zimg, ztxt, _ = model.apply(
+  zimg, ztxt, _ = jax.jit(functools.partial(model.apply, train=True))(
     {'params': params},
     images=io['images'],
     tokens=io['tokens'],
-    train=True,
     rngs={'dropout': jax.random.key(0)},
   )
   np.testing.assert_allclose(zimg, io['zimg'], atol=1e-5)

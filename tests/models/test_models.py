@@ -28,6 +28,11 @@ def load_case(name):
   return model, checkpoint.load(path), golden_arrays(f'{name}.io.npz')
 
 
+def evaluated(model, params, inputs):
+  apply = jax.jit(functools.partial(model.apply, train=False))
+  return apply({'params': params}, inputs)
+
+
 def changed(name, **transformer):
   case = CASES[name]
   config = case['config'] | {
@@ -41,18 +46,17 @@ def changed(name, **transformer):
 )
 def test_equals_official_outputs_in_eval_mode(name):
   model, params, io = load_case(name)
-  apply = jax.jit(functools.partial(model.apply, train=False))
-  outputs = apply({'params': params}, io['inputs'])
+  outputs = evaluated(model, params, io['inputs'])
   np.testing.assert_allclose(outputs, io['outputs'], atol=1e-5)
 
 
 @pytest.mark.parametrize('remat', ['', 'full'])
 def test_equals_official_outputs_in_train_mode(remat):
   _, params, io = load_case('vit_nonsquare')
-  outputs = changed('vit_nonsquare', remat=remat).apply(
+  model = changed('vit_nonsquare', remat=remat)
+  outputs = jax.jit(functools.partial(model.apply, train=True))(
     {'params': params},
     io['inputs'],
-    train=True,
     rngs={'dropout': jax.random.PRNGKey(7)},
   )
   np.testing.assert_allclose(outputs, io['outputs_train'], atol=1e-5)
@@ -94,7 +98,7 @@ def test_pixels_outside_whole_patches_are_not_read():
   images = io['inputs'].copy()
   images[:, 32:] = 9.0
   images[:, :, 48:] = 9.0
-  outputs = model.apply({'params': params}, images, train=False)
+  outputs = evaluated(model, params, images)
   np.testing.assert_allclose(outputs, io['outputs'], atol=1e-5)
 
 
@@ -104,7 +108,7 @@ def test_bfloat16_is_close_and_returns_float32():
   model = models.VisionTransformer(
     num_classes=10, dtype='bfloat16', **case['config']
   )
-  outputs = model.apply({'params': params}, io['inputs'], train=False)
+  outputs = evaluated(model, params, io['inputs'])
   error = np.abs(outputs - io['outputs']).max()
   assert outputs.dtype == jnp.float32
   assert 1e-6 < error < 0.05 * np.abs(io['outputs']).max()
@@ -114,7 +118,7 @@ def test_layer_norm_epsilon_and_exact_gelu_change_the_outputs():
   _, params, io = load_case('vit_token')
   for setting in ({'layer_norm_epsilon': 1e-2}, {'exact_gelu': True}):
     model = changed('vit_token', **setting)
-    outputs = model.apply({'params': params}, io['inputs'], train=False)
+    outputs = evaluated(model, params, io['inputs'])
     assert 1e-6 < np.abs(outputs - io['outputs']).max() < 0.5
 
 
@@ -127,9 +131,12 @@ def test_every_layer_norm_has_the_epsilon():
       epsilons.append(context.module.epsilon)
     return next_fn(*args, **kwargs)
 
+  model = changed('vit_token', layer_norm_epsilon=1e-3)
   with nn.intercept_methods(spy):
-    changed('vit_token', layer_norm_epsilon=1e-3).apply(
-      {'params': params}, io['inputs'], train=False
+    jax.eval_shape(
+      functools.partial(model.apply, train=False),
+      {'params': params},
+      io['inputs'],
     )
   assert epsilons == [1e-3] * 7
 
@@ -224,7 +231,7 @@ def test_forward_flops_are_close_to_the_compiler():
 
 def test_parameter_table_stacks_equal_blocks():
   model = models.get_model('ViT-Ti_16', num_classes=1000)
-  params = jax.eval_shape(lambda: models.init_params(model, (224, 224, 3)))
+  params = models.abstract_params(model, (224, 224, 3))
   table = models.parameter_table(params)
   assert '5,717,416 in all' in table
   assert 'encoderblock/MlpBlock_0/Dense_0/kernel' in table

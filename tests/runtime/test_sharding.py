@@ -83,7 +83,7 @@ def test_the_optimizer_is_sharded_as_its_parameters_or_replicated(scan):
 def test_large_parameters_are_sharded(name):
   classes = {} if name.startswith('lit') else {'num_classes': 1000}
   model = models.get_model(name, **classes)
-  params = jax.eval_shape(lambda: models.init_params(model, (224, 224, 3)))
+  params = models.abstract_params(model, (224, 224, 3))
   axes = ('data', 'fsdp', 'model')
   mesh = jax.sharding.AbstractMesh((1, 4, 1), axes)
   on_device = compilation.device_bytes(sharding.place(mesh, params))

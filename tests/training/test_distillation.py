@@ -6,6 +6,7 @@ import shutil
 
 import flax.traverse_util
 import jax
+from made import applied
 from made import random_weights
 import numpy as np
 from pictures import picture
@@ -160,7 +161,7 @@ def test_classes_are_matched_by_name_or_refused(image_folder, tmp_path, caplog):
     tmp_path,
   )
   seen = task.data.preprocess.for_model(images, many.preprocessing)
-  logits = many.module().apply({'params': many.params}, seen, train=False)
+  logits = applied(many, seen)
   np.testing.assert_allclose(found, logits[:, [2, 4, 0]], atol=1e-5)
   assert predictor_lib.Predictor(many).labels == names
 

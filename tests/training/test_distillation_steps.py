@@ -1,7 +1,10 @@
 """Distillation: what the loss is, what the teacher sees, what a step learns."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
+from made import applied
 from made import random_weights
 import ml_collections
 import newer_parts
@@ -94,17 +97,12 @@ def test_step_equals_the_formula(image_folder, teacher, batch, how):
     config.model.to_dict(), num_classes=3, shape=(16, 24, 3)
   ).params
   state = task.stages[0].new_state(params)
-  own = task.model.apply(
-    {'params': params},
-    augment.normalize(batch['image']),
-    train=False,
-  )
+  apply = jax.jit(functools.partial(task.model.apply, train=False))
+  own = apply({'params': params}, augment.normalize(batch['image']))
   seen = augment.resize(batch['image'], SHAPE[:2])
   what = task.teacher.weights
-  answers = what.module().apply(
-    {'params': what.params},
-    augment.normalize(seen, (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)),
-    train=False,
+  answers = applied(
+    what, augment.normalize(seen, (0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
   )
   _, metrics = task.stages[0].step(
     state, batch, jax.random.key(0), task.teacher.put()

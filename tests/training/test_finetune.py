@@ -106,6 +106,7 @@ def test_weights_set_model_and_normalisation(
   assert predictions == predictor.Predictor(again).predict(files)
 
 
+@pytest.mark.slow
 def test_settings_override_weights(image_folder, imagenet_folder, tmp_path):
   config = get_config(
     image_folder, imagenet_folder, exact_gelu=False, layer_norm_epsilon=1e-5

@@ -17,25 +17,31 @@ from vit_jax.training import state as state_lib
 from vit_jax.training import update
 
 MODEL = models.get_model('testing', num_classes=3)
-PARAMS = models.init_params(MODEL, (32, 32, 3))
 HEAD_ONLY = (r'(?!head/)',)
 
 
+@functools.cache
+def initial():
+  return models.init_params(MODEL, (32, 32, 3))
+
+
 def test_join_undoes_split():
-  trained, frozen = freeze.split(PARAMS, (r'Transformer/encoder', 'embedding'))
+  trained, frozen = freeze.split(
+    initial(), (r'Transformer/encoder', 'embedding')
+  )
   assert {*trained} == {'cls', 'head', 'Transformer'}
   assert {*trained['Transformer']} == {'posembed_input'}
   assert 'encoder_norm' in frozen['Transformer']
   joined = freeze.join(trained, frozen)
-  assert jax.tree.structure(joined) == jax.tree.structure(PARAMS)
-  assert freeze.split(PARAMS, ()) == (PARAMS, {})
+  assert jax.tree.structure(joined) == jax.tree.structure(initial())
+  assert freeze.split(initial(), ()) == (initial(), {})
 
 
 def two_blocks():
-  encoder = PARAMS['Transformer']
+  encoder = initial()['Transformer']
   block = encoder['encoderblock_0']
   encoder = {**encoder, 'encoderblock_0': block, 'encoderblock_1': block}
-  return {**PARAMS, 'Transformer': encoder}
+  return {**initial(), 'Transformer': encoder}
 
 
 @pytest.mark.parametrize(
@@ -74,14 +80,14 @@ def test_refuses_to_freeze_part_of_a_stacked_array():
 )
 def test_refuses_wrong_patterns(patterns, message):
   with pytest.raises(errors.UserError, match=message):
-    freeze.split(PARAMS, patterns)
+    freeze.split(initial(), patterns)
 
 
 def steps(count, **how):
   tx = optimizers.create_optimizer(lambda _: 0.1)
-  trained, _ = freeze.split(PARAMS, how.get('freeze', ()))
-  ema = PARAMS if 'ema_decay' in how else ()
-  state = state_lib.TrainState(jnp.array(0), PARAMS, tx.init(trained), ema)
+  trained, _ = freeze.split(initial(), how.get('freeze', ()))
+  ema = initial() if 'ema_decay' in how else ()
+  state = state_lib.TrainState(jnp.array(0), initial(), tx.init(trained), ema)
   step = jax.jit(
     functools.partial(
       update.train_step,
@@ -105,10 +111,12 @@ def steps(count, **how):
 def test_frozen_parameters_need_no_memory_or_backward_pass():
   states, program = steps(3, freeze=HEAD_ONLY)
   for name, x in states[-1].params.items():
-    same = jax.tree.map(lambda a, b: bool((a == b).all()), x, PARAMS[name])
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), x, initial()[name])
     assert all(jax.tree.leaves(same)) == (name != 'head')
   sizes = [x.size for x in jax.tree.leaves(states[-1].opt_state)]
-  assert sum(sizes) < 2 * sum(x.size for x in jax.tree.leaves(PARAMS['head']))
+  assert sum(sizes) < 2 * sum(
+    x.size for x in jax.tree.leaves(initial()['head'])
+  )
   _, whole = steps(1)
   flops = [p.cost_analysis()['flops'] for p in (program, whole)]
   assert flops[0] < 0.45 * flops[1]
@@ -116,7 +124,7 @@ def test_frozen_parameters_need_no_memory_or_backward_pass():
 
 def test_averages_trained_and_frozen_parameters():
   states, _ = steps(3, ema_decay=0.5)
-  want = PARAMS
+  want = initial()
   for t, state in enumerate(states[1:]):
     decay = min(0.5, (1 + t) / (10 + t))
     want = jax.tree.map(
@@ -132,7 +140,7 @@ def test_averages_trained_and_frozen_parameters():
 
 def test_sam_step_computes_two_gradients():
   tx = optimizers.create_optimizer(lambda _: 0.1, sam_rho=0.05)
-  state = state_lib.TrainState(jnp.array(0), PARAMS, tx.init(PARAMS))
+  state = state_lib.TrainState(jnp.array(0), initial(), tx.init(initial()))
   points = []
 
   def loss_fn(params, batch, key):

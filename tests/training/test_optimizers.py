@@ -221,7 +221,7 @@ def test_layer_decay_scales_updates_after_clipping():
 @pytest.mark.parametrize('name', ['r_ti16', 'mixer_b32'])
 def test_layer_decay_counts_blocks_of_all_families(name):
   model = models.get_model(name, num_classes=3)
-  params = jax.eval_shape(lambda: models.init_params(model, (64, 64, 3)))
+  params = models.abstract_params(model, (64, 64, 3))
   scales = flax.traverse_util.flatten_dict(
     optimizers.layer_scales(params, 0.5), sep='/'
   )

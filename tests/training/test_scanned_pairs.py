@@ -106,7 +106,9 @@ def unrolled(name):
   return learned(settings(name))
 
 
-@pytest.mark.parametrize('name', PAIRS)
+@pytest.mark.parametrize(
+  'name', ['bert', pytest.param('clip', marks=pytest.mark.slow)]
+)
 def test_scanned_towers_learn_what_unrolled_ones_learn(name):
   want_loss, want = unrolled(name)
   loss, got = learned(settings(name, scan_layers=True, remat='full'))
@@ -119,6 +121,7 @@ def test_scanned_towers_learn_what_unrolled_ones_learn(name):
       np.testing.assert_allclose(x, y, atol=1e-5, err_msg=key)
 
 
+@pytest.mark.slow
 def test_bfloat16_rounds_the_image_tower():
   loss, got = learned(settings('bert', scan_layers=True, dtype='bfloat16'))
   want_loss, want = unrolled('bert')

@@ -61,6 +61,7 @@ def workdir(pair, captions, tmp_path_factory):
   return folder
 
 
+@pytest.mark.slow
 def test_both_towers_learn_from_where_the_weights_are(pair, workdir):
   before, after = checkpoint.read(pair), checkpoint.read(workdir / 'artifact')
   assert after.loss == 'sigmoid'
@@ -86,6 +87,7 @@ def test_resumed_run_is_equal(pair, captions, workdir, tmp_path):
   assert_same(flat(workdir), flat(tmp_path / 'run'))
 
 
+@pytest.mark.slow
 def test_zero_shot_of_the_artifact_gives_the_probabilities_of_the_model(
   workdir, captions
 ):
@@ -108,6 +110,7 @@ def test_zero_shot_of_the_artifact_gives_the_probabilities_of_the_model(
     )
 
 
+@pytest.mark.slow
 def test_artifact_is_a_siglip_of_transformers(workdir):
   names = {path.name for path in (workdir / 'artifact').iterdir()}
   assert {'model.safetensors', 'spiece.model', 'tokenizer_config.json'} <= names

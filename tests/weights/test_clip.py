@@ -3,6 +3,7 @@
 from golden_files import GOLDEN
 from golden_files import golden_arrays
 from golden_files import golden_json
+from made import applied
 import numpy as np
 import pytest
 
@@ -27,9 +28,7 @@ PAIRS = ('clip', 'clip_gelu')
 @pytest.mark.parametrize('name', PAIRS)
 def test_pairs_give_the_outputs_of_transformers(name):
   weights, io = checkpoint.read(GOLDEN / name), golden_arrays(f'{name}/io.npz')
-  zimg, ztxt, out = weights.module().apply(
-    {'params': weights.params}, images=io['images'], tokens=io['tokens']
-  )
+  zimg, ztxt, out = applied(weights, images=io['images'], tokens=io['tokens'])
   np.testing.assert_allclose(zimg, io['image_embeds'], atol=1e-5)
   np.testing.assert_allclose(ztxt, io['text_embeds'], atol=1e-5)
   logits = models.similarities(zimg, ztxt, out)
@@ -42,16 +41,14 @@ def test_pairs_give_the_outputs_of_transformers(name):
 @pytest.mark.parametrize('name', IMAGES)
 def test_image_towers_give_the_outputs_of_transformers(name):
   weights, io = checkpoint.read(GOLDEN / name), golden_arrays(f'{name}/io.npz')
-  outputs = weights.module().apply(
-    {'params': weights.params}, io['images'], train=False
-  )
+  outputs = applied(weights, io['images'])
   np.testing.assert_allclose(outputs, io[IMAGES[name]], atol=1e-5)
 
 
 def test_the_image_tower_of_a_pair_is_that_of_the_file():
   pair = checkpoint.read(GOLDEN / 'clip')
   io, tower = golden_arrays('clip/io.npz'), pair.image_tower()
-  z = tower.module().apply({'params': tower.params}, io['images'], train=False)
+  z = applied(tower, io['images'])
   z /= np.linalg.norm(z, axis=1, keepdims=True)
   np.testing.assert_allclose(z, io['image_embeds'], atol=1e-5)
   assert tower.image_tower() is tower
@@ -67,8 +64,8 @@ def test_the_image_tower_of_a_pair_is_resized(name):
   assert [k for k in after if after[k] is not before[k]] == [positions]
   tower = adaptation.at_size(old.image_tower(), (24, 16))
   images = np.random.default_rng(0).normal(size=(2, 24, 16, 3))
-  z = tower.module().apply({'params': tower.params}, images, train=False)
-  zimg, _, _ = new.module().apply({'params': new.params}, images=images)
+  z = applied(tower, images)
+  zimg, _, _ = applied(new, images=images)
   z /= np.linalg.norm(z, axis=1, keepdims=True)
   np.testing.assert_allclose(zimg, z, atol=1e-5)
 

@@ -4,6 +4,7 @@ import json
 
 from golden_files import GOLDEN
 from golden_files import golden_json
+from made import applied
 from made import assert_same
 from made import copied
 from made import random_weights
@@ -33,9 +34,7 @@ DEIT = VIT | {'distillation': 'head'}
 def test_outputs_equal_transformers(name):
   weights = checkpoint.read(GOLDEN / name)
   with np.load(GOLDEN / name / 'io.npz') as io:
-    got = weights.module().apply(
-      {'params': weights.params}, io['inputs'], train=False
-    )
+    got = applied(weights, io['inputs'])
     np.testing.assert_allclose(got, io['outputs'], atol=1e-5)
     assert weights.image_shape == io['inputs'].shape[1:]
 

@@ -27,7 +27,7 @@ from vit_jax.weights import released
 def initial(config, path, seed=0, **known):
   model = models.from_config(arguments.of_model(config))
   size = resolved.image_size(config)
-  shapes = jax.eval_shape(lambda: models.init_params(model, (*size, 3)))
+  shapes = models.abstract_params(model, (*size, 3))
   grid = spec.of(config.model).grid(size)
   weights = dataclasses.replace(checkpoint.read(path), **known)
   return initial_lib.lit_params(model, weights, shapes, grid=grid, seed=seed)

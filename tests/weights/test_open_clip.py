@@ -5,6 +5,7 @@ import json
 from golden_files import GOLDEN
 from golden_files import golden_arrays
 from golden_files import golden_json
+from made import applied
 from made import assert_same
 import numpy as np
 import pytest
@@ -22,9 +23,7 @@ FILE = 'open_clip_model.safetensors'
 @pytest.mark.parametrize('name', NAMES)
 def test_outputs_are_those_of_open_clip(name):
   weights, io = checkpoint.read(GOLDEN / name), golden_arrays(f'{name}/io.npz')
-  zimg, ztxt, out = weights.module().apply(
-    {'params': weights.params}, images=io['images'], tokens=io['tokens']
-  )
+  zimg, ztxt, out = applied(weights, images=io['images'], tokens=io['tokens'])
   np.testing.assert_allclose(zimg, io['zimg'], atol=1e-5)
   np.testing.assert_allclose(ztxt, io['ztxt'], atol=1e-5)
   logits = models.similarities(zimg, ztxt, out)

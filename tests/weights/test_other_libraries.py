@@ -1,6 +1,7 @@
 """Weights of transformers, timm and big_vision, both ways."""
 
 import dataclasses
+import functools
 import json
 
 from golden_files import GOLDEN
@@ -30,7 +31,8 @@ PYTORCH = ('hf_vit', 'hf_vit_model', 'timm_vit', 'timm_vit_gap')
 
 def outputs(weights, images, **changes):
   model = weights.module().clone(**changes)
-  return model.apply({'params': weights.params}, images, train=False)
+  apply = jax.jit(functools.partial(model.apply, train=False))
+  return apply({'params': weights.params}, images)
 
 
 def operations(weights):

@@ -6,6 +6,7 @@ from golden_files import GOLDEN
 from golden_files import golden_arrays
 from golden_files import golden_json
 import jax
+from made import applied
 from made import assert_same
 import numpy as np
 import pytest
@@ -28,9 +29,7 @@ IMAGES = {'siglip_image': 'pooler_output', 'siglip_classifier': 'logits'}
 @pytest.mark.parametrize('name', ['siglip', BIG_VISION])
 def test_pairs_give_the_outputs_of_transformers(name):
   weights, io = checkpoint.read(GOLDEN / name), golden_arrays('siglip/io.npz')
-  zimg, ztxt, out = weights.module().apply(
-    {'params': weights.params}, images=io['images'], tokens=io['tokens']
-  )
+  zimg, ztxt, out = applied(weights, images=io['images'], tokens=io['tokens'])
   np.testing.assert_allclose(zimg, io['image_embeds'], atol=1e-5)
   np.testing.assert_allclose(ztxt, io['text_embeds'], atol=1e-5)
   logits = models.similarities(zimg, ztxt, out)
@@ -44,9 +43,7 @@ def test_pairs_give_the_outputs_of_transformers(name):
 @pytest.mark.parametrize('name', IMAGES)
 def test_image_towers_give_the_outputs_of_transformers(name):
   weights, io = checkpoint.read(GOLDEN / name), golden_arrays(f'{name}/io.npz')
-  outputs = weights.module().apply(
-    {'params': weights.params}, io['images'], train=False
-  )
+  outputs = applied(weights, io['images'])
   np.testing.assert_allclose(outputs, io[IMAGES[name]], atol=1e-5)
 
 
@@ -143,10 +140,8 @@ def test_naflex_gives_the_outputs_of_transformers_at_any_grid():
   assert weights.image_shape == (16, 16, 3)
   for start, size in (('', (16, 16)), ('wide_', (12, 20))):
     resized = adaptation.at_size(weights, size)
-    zimg, ztxt, out = resized.module().apply(
-      {'params': resized.params},
-      images=io[f'{start}images'],
-      tokens=io['tokens'],
+    zimg, ztxt, out = applied(
+      resized, images=io[f'{start}images'], tokens=io['tokens']
     )
     want = io[f'{start}logits_per_image']
     got = models.similarities(zimg, ztxt, out)
@@ -155,9 +150,7 @@ def test_naflex_gives_the_outputs_of_transformers_at_any_grid():
     checkpoint.read(GOLDEN / 'siglip2_image'),
     golden_arrays('siglip2_image/io.npz'),
   )
-  got = image.module().apply(
-    {'params': image.params}, io['images'], train=False
-  )
+  got = applied(image, io['images'])
   np.testing.assert_allclose(got, io['pooler_output'], atol=1e-5)
 
 

@@ -148,7 +148,15 @@ def abstract_params(
 def _abstract_params(
   model: nn.Module, image_shape: tuple[int, int, int]
 ) -> Any:
-  return jax.eval_shape(lambda: init_params(model, image_shape))
+  plain = unrolled(model)
+
+  def init() -> Any:
+    # Tracing the forward pass too is faster than leaving it out by `lazy_init`.
+    inputs = example_inputs(model, image_shape)
+    params = plain.init(jax.random.key(0), **inputs, train=False)['params']
+    return params if plain is model else blocks.stack(params)
+
+  return jax.eval_shape(init)
 
 
 def unrolled(model: Any) -> nn.Module:
