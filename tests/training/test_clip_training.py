@@ -48,6 +48,7 @@ def changed(before, after, name):
 NAMES = ('img/projection/kernel', 'img/cls', 'txt/head/kernel', 't')
 
 
+@pytest.mark.slow
 def test_both_towers_are_trained_and_saved(clip, captions, tmp_path):
   before = checkpoint.load(clip)
   train.train_and_evaluate(short(clip, captions), str(tmp_path))

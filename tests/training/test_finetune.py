@@ -137,9 +137,8 @@ def test_normalisation_changes_model_input(image_folder):
     batching.of_config(config)
 
 
-@pytest.mark.parametrize(
-  'name', ['vit_token.npz', pytest.param('timm_vit', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['vit_token.npz', 'timm_vit'])
 def test_fine_tunes_from_other_formats(image_folder, tmp_path, name):
   config = get_config(image_folder, GOLDEN / name)
   weights = fine_tune(config, tmp_path / 'run')
