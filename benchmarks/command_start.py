@@ -59,6 +59,9 @@ def _seconds(
     env=os.environ
     | {
       'XDG_CACHE_HOME': str(folder / 'cache'),
+      # Python keeps the modules that it compiled, as it does by itself.
+      'PYTHONDONTWRITEBYTECODE': '',
+      'PYTHONPYCACHEPREFIX': str(folder / 'bytecode'),
       'PYTHONPATH': str(pathlib.Path(__file__).parents[1]),
     },
     capture_output=True,

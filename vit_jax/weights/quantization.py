@@ -71,8 +71,10 @@ def write_int8(
         quant_format=quantization.QuantFormat.QDQ,
         op_types_to_quantize=['MatMul', 'Gemm'],
         per_channel=True,
-        activation_type=quantization.QuantType.QInt8,
+        activation_type=quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,
+        # Processors without VNNI add pairs of products in 16 bits.
+        reduce_range=True,
         use_external_data_format=large,
         extra_options={'MatMulConstBOnly': True},
       )
