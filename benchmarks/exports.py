@@ -63,7 +63,7 @@ class Case:
 
   Attributes:
     runtime: 'jax', 'onnxruntime' or 'openvino'.
-    precision: of the file.
+    precision: that of the numbers in the file.
     hint: precision of OpenVINO.
     batch: images a call.
     path: the file.

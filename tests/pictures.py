@@ -1,5 +1,6 @@
 """Folders of small pictures whose classes are colours."""
 
+from collections.abc import Sequence
 import pathlib
 
 import numpy as np
@@ -31,6 +32,32 @@ def picture(seed=0, height=40, width=56, channels=3):
   image = np.clip(ramp + rng.integers(0, 60, ramp.shape), 0, 255)
   image[..., 0] = image[..., 0] // 3 + 70
   return image.astype(np.uint8)
+
+
+def make_table(folder: pathlib.Path, columns: Sequence[str], count: int):
+  """Writes images with 0 to 3 bright channels, and a table with their labels.
+
+  Columns are 'labels', the bright channels; 'bright' and 'red', numbers; 'weight'.
+  """
+  import cv2
+
+  folder.mkdir()
+  rng = np.random.default_rng(0)
+  lines = [','.join(['image', *columns])]
+  for i in range(count):
+    has = rng.random(3) < 0.5
+    pixels = rng.integers(0, 60, (20, 24, 3)) + 180 * has
+    cv2.imwrite(str(folder / f'{i}.png'), pixels[..., ::-1].astype(np.uint8))
+    values = {
+      'labels': '|'.join(n for n, x in zip('rgb', has, strict=True) if x),
+      'bright': has.sum() * 10.0,
+      'red': has[0] - 3.5,
+      'weight': 1 + i % 3,
+    }
+    lines.append(','.join([f'{i}.png', *(str(values[c]) for c in columns)]))
+  path = folder / 'table.csv'
+  path.write_text('\n'.join(lines))
+  return path
 
 
 COLOURS = ('blue', 'green', 'red')

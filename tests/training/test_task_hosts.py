@@ -2,8 +2,8 @@
 
 import json
 
-import cv2
 import numpy as np
+from pictures import make_table
 from processes import free_port
 from processes import run
 from processes import running
@@ -15,7 +15,7 @@ from runs import rows
 
 COUNT = 30
 
-# Test images and held-out images are no multiple of a batch, nor even in number.
+# The numbers of test and of held-out images are odd, so that the last batch is padded.
 SETTINGS = (
   '--config.model.transformer.num_layers=1',
   '--config.pp.train=train[:60%]',
@@ -43,22 +43,6 @@ TASKS = {
 _SPEEDS = 'img_sec'  # What differs between any two runs.
 
 
-def make_table(folder, columns):
-  """Writes images with 0 to 3 bright channels, and a table with their labels."""
-  rng = np.random.default_rng(0)
-  lines = [f'image,{columns},weight']
-  for i in range(COUNT):
-    has = rng.random(3) < 0.5
-    pixels = rng.integers(0, 60, (20, 24, 3)) + 180 * has
-    cv2.imwrite(str(folder / f'{i}.png'), pixels[..., ::-1].astype(np.uint8))
-    names = '|'.join(n for n, x in zip('rgb', has, strict=True) if x)
-    values = {'labels': names, 'bright': has.sum() * 10.0, 'red': has[0] - 3.5}
-    cells = [str(values[name]) for name in columns.split(',')]
-    lines.append(','.join([f'{i}.png', *cells, str(1 + i % 3)]))
-  (folder / 'table.csv').write_text('\n'.join(lines))
-  return folder / 'table.csv'
-
-
 def measured(workdir):
   """Returns each number of metrics.jsonl by its step and name, without speeds."""
   return {
@@ -75,7 +59,9 @@ def test_two_processes_equal_one(task, tmp_path):
   columns, *settings = TASKS[task]
   if task == 'regression':
     settings += [f'--config.columns.target={columns}']
-  table = make_table(tmp_path, columns)
+  table = make_table(
+    tmp_path / 'images', [*columns.split(','), 'weight'], COUNT
+  )
   fast = {'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'}
   one, two = tmp_path / 'one', tmp_path / 'two'
   result = run(*arguments(table, one, *SETTINGS, *settings), **fast)

@@ -2,10 +2,10 @@
 
 import json
 
-import cv2
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pictures import make_table
 from processes import call_command
 import pytest
 from runs import assert_resumes
@@ -28,23 +28,6 @@ from vit_jax.weights import formats
 COUNT = 24
 
 
-def make_table(folder, column):
-  """Writes images with 0 to 3 bright channels, and a table with their labels."""
-  folder.mkdir()
-  rng = np.random.default_rng(0)
-  lines = [f'image,{",".join(column)}']
-  for i in range(COUNT):
-    has = rng.random(3) < 0.5
-    pixels = rng.integers(0, 60, (20, 24, 3)) + 180 * has
-    cv2.imwrite(str(folder / f'{i}.png'), pixels[..., ::-1].astype(np.uint8))
-    names = '|'.join(n for n, x in zip('rgb', has, strict=True) if x)
-    values = {'labels': names, 'bright': has.sum() * 10.0, 'red': has[0] - 3.5}
-    lines.append(f'{i}.png,' + ','.join(str(values[c]) for c in column))
-  path = folder / 'table.csv'
-  path.write_text('\n'.join(lines))
-  return path
-
-
 def get_config(table, **columns):
   config = tiny(table)
   config.columns.update(columns)
@@ -61,7 +44,7 @@ def get_config(table, **columns):
 def several(tmp_path_factory):
   """Table, workdir of a run on several classes, and its settings."""
   root = tmp_path_factory.mktemp('several')
-  table = make_table(root / 'images', ['labels'])
+  table = make_table(root / 'images', ['labels'], COUNT)
   config = get_config(table)
   config.pp.holdout = 'train[50%:75%]'
   config.class_weights, config.pp.mixup = 'balanced', 0.2
@@ -73,7 +56,7 @@ def several(tmp_path_factory):
 def numbers(tmp_path_factory):
   """Table, workdir of a run on two numbers, and its settings."""
   root = tmp_path_factory.mktemp('numbers')
-  table = make_table(root / 'images', ['bright', 'red'])
+  table = make_table(root / 'images', ['bright', 'red'], COUNT)
   config = get_config(table, target='red,bright', units='V,lx')
   train.train_and_evaluate(config, str(root / 'run'))
   return table, root / 'run', config

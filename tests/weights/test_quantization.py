@@ -79,7 +79,7 @@ def test_int8_quantises_products_with_parameters_alone(tmp_path):
   model = onnx.load(small)
   types = collections.Counter(x.data_type for x in model.graph.initializer)
   blocks = weights.model['transformer']['num_layers']
-  # Of each block queries, keys, values, outputs, two of the MLP; patches; head.
+  # Six kernels a block (query, key, value, out, two of the MLP), patches, head.
   kernels = [
     x
     for x in model.graph.initializer

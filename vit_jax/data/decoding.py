@@ -26,11 +26,9 @@ _PICTURES = (b'\xff\xd8', b'\x89PNG', b'BM', b'RIFF')
 
 # Tags of TIFFs.
 _BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277
-_ALPHA = (
-  'RGBA',
-  'LA',
-  'PA',
-)  # Modes of Pillow whose last sample is transparency.
+
+# Modes of Pillow whose last sample is transparency.
+_ALPHA = ('RGBA', 'LA', 'PA')
 
 # What Pillow raises at damaged files.
 _DAMAGED = (OSError, SyntaxError, EOFError, TypeError, struct.error)

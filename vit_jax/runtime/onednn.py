@@ -1,6 +1,7 @@
 """Matrix products by oneDNN, which XLA's CPU backend has but does not use by itself."""
 
 from collections.abc import Mapping
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -124,8 +125,6 @@ def _speed(by_onednn: bool) -> float:
 
 
 def _remember(speeds: Mapping[str, float], path: pathlib.Path) -> None:
-  try:
+  with contextlib.suppress(OSError):  # Then it is measured again next time.
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(speeds, path)
-  except OSError:  # It is measured again next time.
-    pass
