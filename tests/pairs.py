@@ -47,6 +47,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     'adamw': {'optimizer': 'adamw', 'weight_decay': 0.1},
     'lamb': {'optimizer': 'lamb', 'optim_dtype': 'float32'},
     'adafactor': {'optimizer': 'adafactor', 'weight_decay': 0.01},
+    'muon': {'optimizer': 'muon', 'weight_decay': 0.1},
     'sam': {'sam_rho': 0.05},
   },
   'layers': {

@@ -22,6 +22,9 @@ _AFTER = re.compile(
   r'(Transformer/encoder_norm|fc_norm|pre_head_layer_norm|pre_logits|MAPHead_0|'
   rf'projection|{"|".join(spec.HEADS)})/'
 )
+_IN_BLOCK = re.compile(rf'(?:{"|".join(spec.BLOCKS)})(?:_\d+)?')
+# Root mean square of AdamW's steps, which Muon's are scaled to (arXiv:2502.16982).
+_RMS_OF_ADAM = 0.2
 
 
 def create_learning_rate_schedule(
@@ -186,10 +189,38 @@ def _directions(
       optax.ema(momentum, debias=False, accumulator_dtype=dtype),
       *decay,
     ]
+  if optimizer == 'muon':
+    muon = optax.contrib.muon(
+      1.0,
+      beta=momentum,
+      mu_dtype=jnp.dtype(dtype),
+      adam_b1=momentum,
+      adam_b2=beta2,
+      muon_weight_dimension_numbers=_matrices,
+      consistent_rms=_RMS_OF_ADAM,
+    )
+    return [muon, optax.scale(-1.0), *decay]
   adam = optax.scale_by_adam(momentum, beta2, mu_dtype=jnp.dtype(dtype))
   if optimizer == 'lamb':
     return [adam, *decay, optax.scale_by_trust_ratio()]
   return [adam, *decay]
+
+
+def _matrices(params: Any) -> Any:
+  """Returns which axes are inputs and outputs of a kernel in a block, else None.
+
+  Attention has kernels [D, N, H] and, for its output, [N, H, D].
+  """
+
+  def axes(path: tuple[str, ...], x: Any) -> optax.contrib.MuonDimensionNumbers | None:
+    in_block = any(_IN_BLOCK.fullmatch(name) for name in path)
+    if not in_block or path[-1] != 'kernel' or x.ndim not in (2, 3):
+      return None
+    inputs = x.ndim - 1 if path[-2] == 'out' else 1
+    every = tuple(range(x.ndim))
+    return optax.contrib.MuonDimensionNumbers(every[:inputs], every[inputs:])
+
+  return flax.traverse_util.path_aware_map(axes, params)
 
 
 def _growing_beta2(step: Any, exponent: float, *, largest: float) -> Any:
