@@ -81,7 +81,7 @@ def test_help_shows_the_values_of_settings(name):
   lines = [
     line.strip() for line in call_command(name, '--help').stdout.split('\n')
   ]
-  assert 'optimizer: sgd, adamw, lamb, adafactor' in lines
+  assert 'optimizer: sgd, adamw, lamb, adafactor, muon' in lines
   assert 'base_lr: at least 0.0' in lines
   assert 'pp.channels: from 1 to 512' in lines
   assert 'report: True, False' in lines
@@ -229,7 +229,7 @@ def test_completion_is_kept_until_the_code_changes(monkeypatch, tmp_path):
     # Bash splits words at '=' and replaces only the last part.
     (
       ['vit-jax', 'train', '--config.optimizer', '='],
-      ['sgd', 'adamw', 'lamb', 'adafactor'],
+      ['sgd', 'adamw', 'lamb', 'adafactor', 'muon'],
     ),
     (
       ['vit-jax', 'train', '--config.optimizer', '=', 'ad'],

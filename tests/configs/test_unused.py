@@ -13,6 +13,7 @@ from runs import tiny_lit
 
 from vit_jax import models
 from vit_jax.configs import arguments as arguments_lib
+from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.configs import unused
@@ -153,7 +154,7 @@ def usual_updates(*settings):
 
 
 @pytest.mark.parametrize('name', OF_OPTIMIZERS)
-@pytest.mark.parametrize('optimizer', ['sgd', 'adamw', 'lamb', 'adafactor'])
+@pytest.mark.parametrize('optimizer', common.RULES['optimizer'].choices)
 @pytest.mark.parametrize('decay_type', ['constant', 'rsqrt'])
 def test_settings_of_optimizers_change_a_step_or_are_refused(
   optimizer, decay_type, name

@@ -123,6 +123,56 @@ def test_optimizers_equal_optax(name):
   )
 
 
+def test_muon_equals_optax():
+  """Attention's kernels are matrices there; what is in no block is left to Adam."""
+  shapes = {'query': (6, 2, 4), 'out': (2, 4, 6), 'Dense_0': (6, 9)}
+  rng = np.random.RandomState(0)
+
+  def draw():
+    block = {
+      name: {'kernel': rng.normal(size=shape), 'bias': rng.normal(size=shape[-1])}
+      for name, shape in shapes.items()
+    }
+    return {'encoderblock_0': block, 'head': {'kernel': rng.normal(size=(6, 3))}}
+
+  def as_matrices(tree):
+    block = dict(tree['encoderblock_0'])
+    for name, shape in {'query': (6, 8), 'out': (8, 6)}.items():
+      block[name] = dict(block[name], kernel=block[name]['kernel'].reshape(shape))
+    return jax.tree.map(jnp.float32, block), jax.tree.map(jnp.float32, tree['head'])
+
+  params, *grads = (draw() for _ in range(4))
+  got = run_optimizer(
+    jax.tree.map(jnp.float32, params),
+    lambda _, step: jax.tree.map(jnp.float32, grads[step]),
+    optimizer='muon',
+    momentum=0.8,
+    beta2=0.95,
+    weight_decay=0.2,
+    weight_decay_on='all',
+    optim_dtype='float32',
+  )
+
+  def theirs(is_muon):
+    return optax.contrib.muon(
+      0.1, beta=0.8, adam_b1=0.8, adam_b2=0.95, consistent_rms=0.2,
+      weight_decay=0.2, adam_weight_decay=0.2,
+      muon_weight_dimension_numbers=None if is_muon else {'kernel': None},
+    )  # fmt: skip
+
+  for index, tx in enumerate((theirs(True), theirs(False))):
+    want = as_matrices(params)[index]
+    state = tx.init(want)
+    for grad in grads:
+      updates, state = tx.update(as_matrices(grad)[index], state, want)
+      want = optax.apply_updates(want, updates)
+    jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+      as_matrices(got)[index],
+      want,
+    )
+
+
 def test_adafactor_factors_moments_of_large_kernels():
   tx = optimizers.create_optimizer(lambda _: 0.1, optimizer='adafactor')
   state = tx.init({'kernel': jnp.ones((64, 48))})

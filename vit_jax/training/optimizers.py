@@ -207,20 +207,20 @@ def _directions(
 
 
 def _matrices(params: Any) -> Any:
-  """Returns which axes are inputs and outputs of a kernel in a block, else None.
+  """Returns the input and output axes of each kernel in a block, else None.
 
   Attention has kernels [D, N, H] and, for its output, [N, H, D].
   """
+  axes = optax.contrib.MuonDimensionNumbers
 
-  def axes(path: tuple[str, ...], x: Any) -> optax.contrib.MuonDimensionNumbers | None:
+  def of(path: tuple[str, ...], x: Any) -> axes | None:
     in_block = any(_IN_BLOCK.fullmatch(name) for name in path)
-    if not in_block or path[-1] != 'kernel' or x.ndim not in (2, 3):
+    if not in_block or path[-1] != 'kernel':
       return None
-    inputs = x.ndim - 1 if path[-2] == 'out' else 1
-    every = tuple(range(x.ndim))
-    return optax.contrib.MuonDimensionNumbers(every[:inputs], every[inputs:])
+    every, inputs = tuple(range(x.ndim)), -1 if path[-2] == 'out' else 1
+    return axes(every[:inputs], every[inputs:])
 
-  return flax.traverse_util.path_aware_map(axes, params)
+  return flax.traverse_util.path_aware_map(of, params)
 
 
 def _growing_beta2(step: Any, exponent: float, *, largest: float) -> Any:
