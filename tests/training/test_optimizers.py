@@ -130,16 +130,26 @@ def test_muon_equals_optax():
 
   def draw():
     block = {
-      name: {'kernel': rng.normal(size=shape), 'bias': rng.normal(size=shape[-1])}
+      name: {
+        'kernel': rng.normal(size=shape),
+        'bias': rng.normal(size=shape[-1]),
+      }
       for name, shape in shapes.items()
     }
-    return {'encoderblock_0': block, 'head': {'kernel': rng.normal(size=(6, 3))}}
+    return {
+      'encoderblock_0': block,
+      'head': {'kernel': rng.normal(size=(6, 3))},
+    }
 
   def as_matrices(tree):
     block = dict(tree['encoderblock_0'])
     for name, shape in {'query': (6, 8), 'out': (8, 6)}.items():
-      block[name] = dict(block[name], kernel=block[name]['kernel'].reshape(shape))
-    return jax.tree.map(jnp.float32, block), jax.tree.map(jnp.float32, tree['head'])
+      block[name] = dict(
+        block[name], kernel=block[name]['kernel'].reshape(shape)
+      )
+    return jax.tree.map(jnp.float32, block), jax.tree.map(
+      jnp.float32, tree['head']
+    )
 
   params, *grads = (draw() for _ in range(4))
   got = run_optimizer(
