@@ -23,6 +23,7 @@ ARGUMENTS = {
   'siglip_folder': '/path/to/siglip,/path/to/data',
   'sweep': 'b16,oxford_flowers102',
   'pretrain_mini': '/path/to/tiny_imagenet',
+  'pretrain_mini_8': '/path/to/tiny_imagenet,40',
   'imagenette_scratch': '/path/to/imagenette',
   'pretrain': 'b16,imagenet2012',
   'pretrain_augreg': 's16,imagenet2012',

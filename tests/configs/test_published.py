@@ -220,6 +220,7 @@ OURS = {
   'folder',
   'imagenette_scratch',
   'pretrain_mini',
+  'pretrain_mini_8',
   'clip_folder',
   'siglip_folder',
   'tiny_imagenet',
