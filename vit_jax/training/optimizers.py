@@ -211,14 +211,13 @@ def _matrices(params: Any) -> Any:
 
   Attention has kernels [D, N, H] and, for its output, [N, H, D].
   """
-  axes = optax.contrib.MuonDimensionNumbers
 
-  def of(path: tuple[str, ...], x: Any) -> axes | None:
+  def of(path: tuple[Any, ...], x: Any) -> Any:
     in_block = any(_IN_BLOCK.fullmatch(name) for name in path)
     if not in_block or path[-1] != 'kernel':
       return None
     every, inputs = tuple(range(x.ndim)), -1 if path[-2] == 'out' else 1
-    return axes(every[:inputs], every[inputs:])
+    return optax.contrib.MuonDimensionNumbers(every[:inputs], every[inputs:])
 
   return flax.traverse_util.path_aware_map(of, params)
 
