@@ -187,9 +187,11 @@ def _add_optimizer(config: types.SimpleNamespace) -> None:
   # The optimizer. 'muon' orthogonalises the steps of the matrices in blocks
   # (arXiv:2502.16982) and treats all else as 'adamw'; rates suit both.
   config.optimizer = rules.one_of('sgd', 'adamw', 'lamb', 'adafactor', 'muon')
-  # Momentum of SGD, Adafactor and Muon; beta1 of AdamW and LAMB. 1 would never move.
+  # Momentum of SGD, Adafactor and Muon; beta1 of AdamW, also in Muon, and LAMB.
+  # 1 would never move.
   config.momentum = rules.number(0.9, low=0.0, high=0.999999)
-  # beta2 of AdamW, LAMB and of AdamW in Muon; upper limit of Adafactor's (arXiv:2106.04560).
+  # beta2 of AdamW, also in Muon, and LAMB; upper limit of Adafactor's
+  # (arXiv:2106.04560).
   config.beta2 = rules.number(0.999, low=0.0, high=0.9999999)
   # Precision of the momentum.
   config.optim_dtype = rules.one_of('bfloat16', 'float32')

@@ -83,7 +83,7 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
   ),
   (
     ('beta2',),
-    _in_a_stage('optimizer', 'adamw', 'lamb', 'adafactor', 'muon'),
+    lambda config: any(s.optimizer != 'sgd' for s in resolved.stages(config)),
     "config.optimizer is 'sgd'",
   ),
   (
