@@ -46,6 +46,7 @@ def prepared(image):
   return ((pixels - clip.MEAN) / clip.STD)[None].astype(np.float32)
 
 
+@pytest.mark.slow
 def test_every_format_gives_the_probabilities_of_clip(folders):
   root, weights, image = folders
   tokenizer = text.get_tokenizer('clip', clips.VOCABULARY, 8)

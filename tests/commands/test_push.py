@@ -40,6 +40,7 @@ def run(tmp_path_factory):
   return root / 'run'
 
 
+@pytest.mark.slow
 def test_a_pushed_run_is_read_again(hub, run, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   done = call_command('push', str(run), 'user/tiny', '--license=mit')
@@ -58,6 +59,7 @@ def test_a_pushed_run_is_read_again(hub, run, tmp_path, monkeypatch):
     np.testing.assert_array_equal(x, flat[name])
 
 
+@pytest.mark.slow
 def test_the_card_says_how_the_model_was_made(hub, run):
   call_command('push', str(run), 'user/tiny', '--license=mit')
   content = hub.repositories['user/tiny']['main']['README.md'].decode()
@@ -73,6 +75,7 @@ def test_the_card_says_how_the_model_was_made(hub, run):
   assert str(run.parent) not in content.replace(str(run), '')
 
 
+@pytest.mark.slow
 def test_a_branch_is_made(hub, run):
   done = call_command('push', str(run), 'user/other', '--revision=v1')
   assert done.returncode == 0, done.stderr
@@ -81,6 +84,7 @@ def test_a_branch_is_made(hub, run):
   assert not branches['main']
 
 
+@pytest.mark.slow
 def test_a_refusal_says_what_to_do(hub, run, monkeypatch):
   monkeypatch.setenv('HF_TOKEN', 'bad')
   done = call_command('push', str(run), 'user/tiny')

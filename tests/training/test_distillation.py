@@ -141,6 +141,7 @@ def test_teachers_that_do_not_fit_are_refused(
   refused(image_folder, config, weights, message, tmp_path)
 
 
+@pytest.mark.slow
 def test_classes_are_matched_by_name_or_refused(image_folder, tmp_path, caplog):
   pixels = np.stack([picture(i, *SHAPE[:2]) for i in range(2)])
   weights = teacher_weights()

@@ -82,9 +82,8 @@ def batch():
   return {'image': jnp.asarray(pixels), 'label': jnp.array([0, 2, 1, 1])}
 
 
-@pytest.mark.parametrize(
-  'how', ['soft', pytest.param('hard', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('how', ['soft', 'hard'])
 def test_step_equals_the_formula(image_folder, teacher, batch, how):
   config = get_config(image_folder, teacher, accum_steps=1, pp={'flip': False})
   config.distill.update(loss=how, weight=0.3, temperature=2.0)

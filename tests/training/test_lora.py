@@ -38,6 +38,7 @@ def run(tmp_path_factory):
   return workdir
 
 
+@pytest.mark.slow
 def test_only_matrices_and_head_are_trained(run):
   config = get_config(run / 'images')
   task = tasks.make(resolve.resolve(config))
@@ -70,6 +71,7 @@ def flatten(tree):
   return record.flatten(tree)
 
 
+@pytest.mark.slow
 def test_artifact_and_workdir_predict_the_same(run):
   pixels = np.random.default_rng(0).integers(0, 256, (3, 20, 20, 3), np.uint8)
   one, other, average = (

@@ -106,9 +106,8 @@ def unrolled(name):
   return learned(settings(name))
 
 
-@pytest.mark.parametrize(
-  'name', ['bert', pytest.param('clip', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['bert', 'clip'])
 def test_scanned_towers_learn_what_unrolled_ones_learn(name):
   want_loss, want = unrolled(name)
   loss, got = learned(settings(name, scan_layers=True, remat='full'))
