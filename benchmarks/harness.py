@@ -99,8 +99,7 @@ def define_flags() -> None:
   flags.DEFINE_list('scan_layers', ['false'], 'config.scan_layers of vit_jax.')
   flags.DEFINE_list('attention', ['xla'], 'config.attention of vit_jax.')
   flags.DEFINE_integer('turns', 5, 'Times that each is measured.')
-  # After another process, the first step finds cold caches.
-  flags.DEFINE_integer('steps', 3, 'Steps of a turn.')
+  flags.DEFINE_integer('steps', 3, 'Measured steps of a turn.')
   flags.DEFINE_string('json', None, 'File for the numbers.')
 
 

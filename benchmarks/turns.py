@@ -1,7 +1,8 @@
 """Programs that are measured in turns, each in a process of its own.
 
 A slow minute of the machine then slows all of them, and no library's threads or memory
-allocator slow another one.
+allocator slow another one. Each turn begins with a step whose time is not measured: while
+the others had theirs, a process lost its caches and some of its memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ def measure(
     make: compiles a case; a function of a module, as processes import it.
     cases: what it takes, one at a time.
     turns: how often each program is measured.
-    steps: steps of a turn.
+    steps: measured steps of a turn.
 
   Raises:
     RuntimeError: if a process ended; it has printed why.
@@ -87,4 +88,5 @@ def _work(
   program.run()
   questions.send(program.facts())
   while (steps := questions.recv()) is not None:
+    program.run()
     questions.send(program.seconds(steps))
