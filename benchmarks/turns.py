@@ -1,8 +1,8 @@
 """Programs that are measured in turns, each in a process of its own.
 
 A slow minute of the machine then slows all of them, and no library's threads or memory
-allocator slow another one. Each turn begins with a step whose time is not measured: while
-the others had theirs, a process lost its caches and some of its memory.
+allocator slow another one. Each turn begins with a step whose time is not measured: the
+first one after the turns of others is slower.
 """
 
 from collections.abc import Callable, Sequence
