@@ -1,5 +1,6 @@
 """Links of the documentation lead somewhere, and its code runs."""
 
+import itertools
 import re
 
 from golden_files import REPOSITORY
@@ -7,7 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-PAGES = [REPOSITORY / 'README.md', *sorted((REPOSITORY / 'docs').glob('*.md'))]
+README = REPOSITORY / 'README.md'
+DOCS = sorted((REPOSITORY / 'docs').glob('*.md'))
+PAGES = [
+  *sorted(REPOSITORY.glob('*.md')),
+  *DOCS,
+  REPOSITORY / 'benchmarks' / 'RESULTS.md',
+  REPOSITORY / 'checkpoints' / 'README.md',
+]
+
+
+def short(page):
+  return str(page.relative_to(REPOSITORY))
 
 
 def anchors(path):
@@ -17,7 +29,7 @@ def anchors(path):
   return {heading.replace(' ', '-') for heading in plain}
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize('page', PAGES, ids=short)
 def test_links_lead_to_files_and_headings(page):
   links = re.findall(r'\]\(([^)#\s]*)(?:#([^)\s]*))?\)', page.read_text())
   for target, anchor in links:
@@ -29,7 +41,7 @@ def test_links_lead_to_files_and_headings(page):
       assert anchor in anchors(path), f'{target}#{anchor}'
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize('page', PAGES, ids=short)
 def test_files_and_functions_that_are_named_exist(page):
   pattern = r'`([\w./]+\.(?:py|toml))(?:::(\w+))?`'
   for name, function in re.findall(pattern, page.read_text()):
@@ -42,13 +54,24 @@ def test_files_and_functions_that_are_named_exist(page):
 
 
 def test_every_page_is_linked_from_the_readme():
-  text = PAGES[0].read_text()
-  for page in PAGES[1:]:
+  text = README.read_text()
+  for page in DOCS:
     assert page.stem == 'index' or f'docs/{page.name}' in text, page
 
 
+def test_every_run_file_is_in_the_table():
+  text = (REPOSITORY / 'docs' / 'fine-tuning.md').read_text()
+  table = text.partition('## Run files')[2].partition('##')[0]
+  named = set()
+  for name in re.findall(r'`([\w{},]+)\.py', table):
+    parts = [x.split(',') for x in re.split(r'[{}]', name)]
+    named |= {''.join(x) for x in itertools.product(*parts)}
+  files = {path.stem for path in (REPOSITORY / 'configs').glob('*.py')}
+  assert named == files
+
+
 def test_the_readme_is_short():
-  assert PAGES[0].read_text().count('\n') <= 150
+  assert README.read_text().count('\n') <= 150
 
 
 @pytest.mark.slow

@@ -155,7 +155,10 @@ def _write_artifacts(
   metrics: loop.Metrics | None,
   workdir: workdir_lib.Workdir,
 ) -> None:
-  """Writes an artifact, and one of the averaged parameters, on process 0."""
+  """Writes one of the averaged parameters, then the artifact, on process 0.
+
+  The artifact comes last: whoever waits for it finds the run complete.
+  """
   if skipped := len(task.data.train.skipped):
     logging.warning('%d training images were skipped.', skipped)
   info = {
@@ -165,7 +168,7 @@ def _write_artifacts(
   }
   if task.teacher:
     info['teacher'] = run.config.distill.teacher
-  trees = {workdir.artifact: state.params, workdir.artifact_ema: state.ema}
+  trees = {workdir.artifact_ema: state.ema, workdir.artifact: state.params}
   for path, tree in trees.items():
     if not tree:
       continue

@@ -169,6 +169,11 @@ def test_evaluates_and_saves_moving_average(finished):
   assert raw.info['metrics']['loss_test_ema'] == pytest.approx(
     metrics['loss_test_ema'], rel=1e-5
   )
+  ended = [
+    (workdir / name / 'model.npz').stat().st_mtime_ns
+    for name in ('artifact_ema', 'artifact')
+  ]
+  assert ended == sorted(ended)  # Who waits for the artifact finds both.
 
 
 def test_epochs_become_steps():

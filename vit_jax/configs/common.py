@@ -108,11 +108,11 @@ def _add_model(config: types.SimpleNamespace) -> None:
 
 def _add_data(config: types.SimpleNamespace) -> None:
   # A folder with <class>/<image> or {train,test}/<class>/<image>, a table of paths
-  # and labels (.csv, .tsv, .jsonl, .parquet), a folder or address of Hugging Face's
-  # `datasets` such as 'hf://datasets/USER/NAME', shards of WebDataset such as
-  # 'data/train-{000..099}.tar', 'digits', 'cifar10', 'cifar100', or the name of any TFDS
-  # data set prepared as array_record. Contrastive training: a folder with
-  # {train,test}/captions.tsv.
+  # and labels (.csv, .tsv, .jsonl, .parquet), arrays (.npz), a folder or address of
+  # Hugging Face's `datasets` such as 'hf://datasets/USER/NAME', shards of WebDataset
+  # such as 'data/train-{000..099}.tar', 'digits', 'cifar10', 'cifar100', or the name of
+  # any TFDS data set prepared as array_record. Contrastive training: a folder with
+  # {train,test}/captions.tsv or captions.jsonl.
   config.dataset = ''
   # What images are labelled with: 'multiclass', one class each; 'multilabel', any
   # number of classes; 'regression', numbers. Empty: what the columns of a table tell,
@@ -236,8 +236,8 @@ def _add_contrastive(config: types.SimpleNamespace) -> None:
   # Whether the image tower keeps its pretrained weights, without dropout
   # (LiT, arXiv:2111.07991). If not, both towers are trained.
   config.lock_image_tower = True
-  # File of the tokeniser, a BERT vocabulary or a SentencePiece model. Empty: the
-  # file beside the pretrained weights of both towers, or of the released model,
+  # File of the tokeniser: a BERT vocabulary, a SentencePiece model, or the byte pairs
+  # of CLIP. Empty: the file beside the pretrained weights, or of the released model,
   # `<pretrained_dir>/<name>.txt` or `.model`.
   config.vocabulary = ''
   # Initial values of the temperature, which multiplies the products of
@@ -257,7 +257,8 @@ def _add_events(config: types.SimpleNamespace) -> None:
     lambda names: all(map(EVALUATOR.fullmatch, names)),
     "a tuple of 'knn', 'linear', '10shot' or another number of shots",
   )
-  # Steps between two checkpoints, which are also saved at the last step; 0: never.
+  # Steps between two checkpoints. 0: none but those that are always saved: at the last
+  # step, after the best evaluation so far, and when the run is stopped.
   config.checkpoint_every = rules.number(1_000, low=0)
   # (first, last): writes a trace of these steps to workdir/profile. (): none.
   config.profile_steps = rules.such(
