@@ -17,8 +17,8 @@ from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
 
 
-def run(tmp_path, step=None, accuracies=(), batches=None, **settings):
-  """Runs a loop whose steps only count."""
+def run(tmp_path, step=None, accuracies=(), batches=None, done=0, **settings):
+  """Runs a loop whose steps only count, after `done` of them."""
   config = common.get_config()
   config.update({'total_steps': 20, 'eval_every': 0} | settings)
   accuracies = iter(accuracies)
@@ -26,7 +26,7 @@ def run(tmp_path, step=None, accuracies=(), batches=None, **settings):
   def count(state, batch, key):
     return state.replace(step=state.step + 1), {'train_loss': jnp.array(1.0)}
 
-  state = state_lib.TrainState(jnp.array(0), {'w': jnp.ones(3)}, ())
+  state = state_lib.TrainState(jnp.array(done), {'w': jnp.ones(3)}, ())
   stage = stages.Stage(
     before=0,
     last=config.total_steps,
@@ -47,7 +47,7 @@ def run(tmp_path, step=None, accuracies=(), batches=None, **settings):
     task=task,
     batches=batches or itertools.repeat({}),
     saver=state_lib.Saver(tmp_path, keep=1),
-    writer=metrics.Writer(tmp_path, 1),
+    writer=metrics.Writer(tmp_path, done + 1),
     progress=metrics.Progress(0, 20, 8, 1e9, None),
     profile=profiler.Profile(config.profile_steps, tmp_path / 'profile'),
   )

@@ -99,6 +99,15 @@ def test_a_class_that_training_lacks_is_named_as_such(image_folder):
   assert 'test has no images of 1 class (blue) of the 3 in the data' in text
 
 
+@pytest.mark.parametrize('splits', [('',), ('train', 'test')])
+def test_classes_that_are_numbers_are_in_their_order(splits, tmp_path):
+  want = [str(grade) for grade in range(12)]
+  for split in splits:
+    for grade in want:
+      add_images(tmp_path / split / grade, f'{split}{grade}.png')
+  assert sources.get_source(str(tmp_path), 'train').class_names == want
+
+
 @pytest.mark.parametrize('form', ['NFC', 'NFD'])
 def test_class_names_are_equal_in_both_unicode_forms(image_folder, form):
   other = {'NFC': 'NFD', 'NFD': 'NFC'}[form]

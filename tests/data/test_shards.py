@@ -99,6 +99,41 @@ def test_every_image_has_its_label(pattern):
     assert all('.tar, 00' in x['name'] for x in found)
 
 
+def test_the_picture_of_an_example_is_not_its_depth_or_mask(tmp_path):
+  others = {'depth.png': image(1), 'npy': b'', 'cls': b'x', 'seg.jpg': b''}
+  for name, members in (
+    ('a', {**others, 'png': image(0)}),
+    ('b', {'png': image(0), **others}),
+  ):
+    members = {f'0.{k}': v for k, v in members.items()}
+    path = write(tmp_path / f'{name}.tar', members)
+    assert sources.get_source(str(path), 'train')[0]['image'] == image(0)
+    other = table_files.Columns(image='depth.png')
+    source = sources.get_source(str(path), 'train', columns=other)
+    assert source[0]['image'] == image(1)
+  twice = write(tmp_path / 'c.tar', {'7.png': b'', '7.jpg': b'', '7.cls': b'x'})
+  text = message(str(twice))
+  assert '7 has several images: jpg, png. Set config.columns.image=jpg' in text
+
+
+@pytest.mark.parametrize(
+  'name, split',
+  [
+    ('testing-0', 'test'),
+    ('tests_0', 'test'),
+    ('val0', 'test'),
+    ('Training-0', 'train'),
+    ('testament-0', 'train'),
+    ('valley-0', 'train'),
+  ],
+)
+def test_names_of_shards_tell_the_split(name, split, tmp_path):
+  shard(tmp_path / f'{name}.tar', range(3))
+  shard(tmp_path / 'x.tar', range(3, 6))
+  found = sources.get_source(f'{tmp_path}/*.tar', 'train')
+  assert len(found) == {'test': 3, 'train': 6}[split]
+
+
 def test_order_and_names_of_shards_change_nothing(tmp_path):
   for folder, cuts in (('a', (0, 4, 12)), ('b', (0, 9, 12))):
     (tmp_path / folder).mkdir()

@@ -14,6 +14,7 @@ from vit_jax import checkpoint
 from vit_jax.evaluation import ensemble
 from vit_jax.runtime import errors
 from vit_jax.weights import artifact
+from vit_jax.weights import record as weights_lib
 
 
 @pytest.fixture(scope='module')
@@ -48,6 +49,33 @@ def test_models_are_averaged_by_class(models, image):
   assert one != other
   want = {name: (one[name] + other[name]) / 2 for name in one}
   assert found == pytest.approx(want, rel=1e-6)
+
+
+class Skipping:
+  """A model whose row of an image is the image's index, and which skips some."""
+
+  def __init__(self, *skipped):
+    self.weights = weights_lib.Weights(
+      params={}, model={}, class_names=['a', 'b']
+    )
+    self.skipped = {f'{i}.jpg': 'too small' for i in skipped}
+
+  def probabilities(self, images):
+    for i in range(images):
+      if f'{i}.jpg' not in self.skipped:
+        yield i, np.float32([i, -i])
+
+
+@pytest.mark.parametrize(
+  'skipped', [[(), ()], [(1,), (3,)], [(0, 4), ()], [(), (4,), (0, 1)]]
+)
+def test_only_images_that_all_models_read_are_averaged(skipped):
+  both = ensemble.Ensemble([Skipping(*some) for some in skipped])
+  found = list(both.probabilities(5))
+  assert [i for i, _ in found] == sorted(set(range(5)) - set(sum(skipped, ())))
+  for i, row in found:
+    assert row.tolist() == [i, -i]
+  assert set(both.skipped) == {f'{i}.jpg' for i in sum(skipped, ())}
 
 
 def test_mirrored_images_are_averaged(models, image):

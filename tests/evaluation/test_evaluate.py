@@ -105,7 +105,11 @@ def test_classes_are_found_by_name_or_number():
     (NAMES, numbered[:4], [0, 1, 2, 3]),
   ):
     assert scores.class_map(dataset, model).tolist() == want
-  for dataset, model in ((['cow', 'elk'], NAMES), (NAMES[:3], numbered)):
+  for dataset, model in (
+    (['cow', 'elk'], NAMES),
+    (NAMES[:3], numbered),
+    (['0', '1', '2'], ['1', '2', '3', '4']),  # Grades, which are no places.
+  ):
     with pytest.raises(errors.UserError, match='It does not know . of them'):
       scores.class_map(dataset, model)
 

@@ -101,6 +101,18 @@ def test_probes_are_fitted_to_inputs_of_the_head(prepared, monkeypatch):
   assert [data.train[i]['label'] for i in range(8)] == labels[:8].tolist()
 
 
+def test_probes_with_too_few_images_are_refused_before_the_first_step(
+  image_folder,
+):
+  config = tiny.get_config(str(image_folder)).unlock()
+  config.evaluators = ('knn', '13shot')
+  run = resolve.resolve(config)
+  with pytest.raises(
+    errors.UserError, match="13shot needs 13 .* 'blue' has 12"
+  ):
+    tasks.make(run)
+
+
 @pytest.mark.slow
 def test_evaluation_reports_probes(prepared):
   _, task, params = prepared

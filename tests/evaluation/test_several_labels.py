@@ -40,6 +40,19 @@ def test_scores_of_several_classes(marks):
   assert rows['b']['threshold'] == 0.3
 
 
+def test_scores_of_a_single_class_are_those_of_its_presence(marks):
+  p, labels = (array[:, 1:2] for array in marks)
+  predicted = p[:, 0] >= 0.3
+  found = multilabel.summary(p, labels, [0.3])
+  f1 = metrics.f1_score(labels[:, 0], predicted)
+  assert found['f1_test'] == pytest.approx(f1)
+  row = multilabel.per_class(p, labels, [0.3], ['b'])['b']
+  assert row['f1'] == pytest.approx(f1)
+  for name in ('precision', 'recall'):
+    score = getattr(metrics, f'{name}_score')
+    assert row[name] == pytest.approx(score(labels[:, 0], predicted))
+
+
 def test_best_thresholds_beat_all_others(marks):
   p, labels = marks
   limits = multilabel.best_thresholds(p, labels)

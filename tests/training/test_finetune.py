@@ -94,6 +94,13 @@ def test_weights_set_model_and_normalisation(
   metrics = evaluate.evaluate(config, str(tmp_path / 'run'))
   assert metrics['examples_test'] == 15
 
+  # Classes in another order would be taken for each other.
+  names = (tmp_path / 'run' / 'labels.txt').read_text()
+  (tmp_path / 'run' / 'labels.txt').write_text('red\ngreen\nblue\n')
+  with pytest.raises(errors.UserError, match='trained on red, green, blue'):
+    evaluate.evaluate(config, str(tmp_path / 'run'))
+  (tmp_path / 'run' / 'labels.txt').write_text(names)
+
   # The newest checkpoint can be read as weights.
   newest = checkpoint.read(tmp_path / 'run')
   assert newest.class_names == again.class_names

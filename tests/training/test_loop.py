@@ -13,6 +13,7 @@ from vit_jax import checkpoint
 from vit_jax import train
 from vit_jax.configs import validate
 from vit_jax.runtime import errors
+from vit_jax.runtime import preemption
 from vit_jax.runtime import sharding
 from vit_jax.training import metrics
 
@@ -26,6 +27,27 @@ def test_saves_best_evaluation_between_checkpoints(tmp_path):
   run(tmp_path, accuracies=[0.2, 0.9, 0.4, 0.5], eval_every=5)
   steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
   assert steps == {10, 20}
+
+
+@pytest.mark.parametrize('last', [20, 10])
+def test_evaluation_that_a_stop_prevented_is_made_up_for(
+  last, tmp_path, monkeypatch
+):
+  settings = {'eval_every': 5, 'checkpoint_every': 3, 'progress_every': 0}
+  settings['total_steps'] = last
+  with monkeypatch.context() as patch:
+    stops = lambda _, step: step == 10
+    patch.setattr(preemption.Preemption, 'requested', stops)
+    with pytest.raises(SystemExit):
+      run(tmp_path, accuracies=[0.2], **settings)
+  assert [row['step'] for row in rows(tmp_path)] == [5]
+  _, found = run(tmp_path, accuracies=[0.9, 0.4, 0.5], done=10, **settings)
+  evaluated = [row for row in rows(tmp_path) if 'accuracy_test' in row]
+  assert [row['step'] for row in evaluated] == list(range(5, last + 1, 5))
+  assert evaluated[1]['accuracy_test'] == 0.9
+  assert found == {'accuracy_test': 0.9 if last == 10 else 0.5}
+  steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
+  assert {10, last} <= steps  # The best one and the newest.
 
 
 def test_fetches_all_metrics_one_interval_late(tmp_path):

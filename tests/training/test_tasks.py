@@ -4,6 +4,7 @@ import json
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 from pictures import make_table
 from processes import call_command
@@ -23,6 +24,7 @@ from vit_jax.evaluation import multilabel
 from vit_jax.models import losses
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
+from vit_jax.training import evaluate as run_evaluation
 from vit_jax.weights import formats
 
 COUNT = 24
@@ -253,6 +255,24 @@ def test_a_model_of_another_task_is_not_evaluated(
   )
   assert done.returncode == 1
   assert 'The task of the model is regression' in done.stderr
+
+
+def test_a_number_without_labels_is_not_scored(numbers):
+  table, run, _ = numbers
+  done = call_command(
+    'evaluate', f'--model={run}', f'--dataset={table}', '--target_column=red'
+  )
+  assert done.returncode == 1
+  assert 'labelled with red, the model also predicts bright' in done.stderr
+
+
+def test_a_run_is_evaluated_with_the_scale_of_its_numbers(numbers):
+  _, run, config = numbers
+  assert run_evaluation.evaluate(config, str(run))['step'] == 4
+  other = ml_collections.ConfigDict(config)
+  other.pp.train = 'train[:25%]'
+  with pytest.raises(errors.UserError, match='in training .* Set config.pp'):
+    run_evaluation.evaluate(other, str(run))
 
 
 def test_losses_equal_formulas():

@@ -22,6 +22,7 @@ from runs import arguments
 from runs import tiny
 
 from vit_jax import train
+from vit_jax.data import captions
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 from vit_jax.runtime import workdir as workdir_lib
@@ -276,6 +277,18 @@ def test_fingerprint_depends_on_images_and_class_names():
   assert first != same_data.fingerprint(other)
   digits.class_names[0] = 'zero'
   assert first != same_data.fingerprint(digits)
+
+
+def test_fingerprint_depends_on_captions(tmp_path):
+  found = []
+  for caption in ('a cat', 'a dog'):
+    (tmp_path / 'train').mkdir(exist_ok=True)
+    (tmp_path / 'train' / 'a.png').write_bytes(b'x')
+    text = f'a.png\t{caption}\n'
+    (tmp_path / 'train' / 'captions.tsv').write_text(text)
+    source = captions.open_captions(tmp_path, 'train')
+    found.append(same_data.fingerprint(source))
+  assert found[0] != found[1]
 
 
 def test_error_names_changed_settings(tmp_path):

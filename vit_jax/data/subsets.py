@@ -59,13 +59,16 @@ def _by_class(
   return classes
 
 
-def few_shots(source: sources.LabelledSource, shots: int) -> Subset:
+def few_shots(
+  source: sources.LabelledSource, shots: int, why: str = ''
+) -> Subset:
   """Returns the first `shots` images of each class.
 
   The files of a folder have a fixed random order, so these are random images, and
-  fewer shots are part of more.
+  fewer shots are part of more. `why` says in an error who needs so many.
   """
-  classes = _by_class(source, shots, f'config.pp.shots is {shots}')
+  why = why or f'config.pp.shots is {shots}'
+  classes = _by_class(source, shots, why)
   return Subset(source, np.sort(np.concatenate([x[:shots] for x in classes])))
 
 

@@ -1,6 +1,6 @@
 """Several models that predict together: the mean of their probabilities."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -53,17 +53,34 @@ class Ensemble:
 
   @property
   def skipped(self) -> dict[str, str]:
-    """Why images could not be decoded, by their names."""
-    return self._models[0].skipped
+    """Why images could not be decoded by one of the models, by their names."""
+    return {k: v for model in self._models for k, v in model.skipped.items()}
 
   def probabilities(self, images: Any) -> ranking.Rows:
-    """Yields the index and the mean output of each decoded image."""
-    of_models = [model.probabilities(images) for model in self._models]
-    for rows in zip(*of_models, strict=True):
+    """Yields the index and the mean output of each image that all models read."""
+    for index, rows in _common([m.probabilities(images) for m in self._models]):
       outputs = [
-        row[order] for (_, row), order in zip(rows, self._orders, strict=True)
+        row[order] for row, order in zip(rows, self._orders, strict=True)
       ]
-      yield rows[0][0], np.mean(outputs, axis=0)
+      yield index, np.mean(outputs, axis=0)
+
+
+def _common(
+  of_models: Sequence[ranking.Rows],
+) -> Iterator[tuple[int, list[np.ndarray]]]:
+  """Yields the indices that all have, with their rows; indices only rise."""
+  of_models = [iter(rows) for rows in of_models]
+  ended = (-1, np.empty(0))
+  found = [next(rows, ended) for rows in of_models]
+  while all(x is not ended for x in found):
+    newest = max(index for index, _ in found)
+    if all(index == newest for index, _ in found):
+      yield newest, [row for _, row in found]
+      newest += 1
+    found = [
+      next(rows, ended) if x[0] < newest else x
+      for x, rows in zip(found, of_models, strict=True)
+    ]
 
 
 def _what(weights: weights_lib.Weights) -> str:

@@ -85,11 +85,17 @@ def read(
   """Returns the outputs for a source, with its labels in the model's order.
 
   Raises:
-    errors.UserError: if the model does not know the classes or numbers, or no image
-      can be decoded.
+    errors.UserError: if the model does not know the classes or numbers, a number
+      that it predicts has no labels, or no image can be decoded.
   """
   names = list(weights.class_names)
   order = scores.class_map(source.class_names, names)
+  without = [name for k, name in enumerate(names) if k not in order]
+  if without and weights.task == labels_lib.REGRESSION:
+    raise errors.UserError(
+      f'The images are labelled with {", ".join(source.class_names)}, the model'
+      f' also predicts {", ".join(without)}. Name a column for each number.'
+    )
   labels = np.zeros((len(source), len(names)), np.float32)
   labels[:, order] = source.labels()
   found = list(tqdm.tqdm(rows, total=len(source), disable=None))

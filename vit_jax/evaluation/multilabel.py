@@ -45,12 +45,15 @@ def summary(
     metrics.average_precision_score(labels[:, k], p[:, k])
     for k in np.flatnonzero(seen)
   ]
-  f1 = metrics.f1_score(
-    labels, p >= limits, average='macro', zero_division=np.nan
-  )
+  # Class by class: scikit-learn takes a single column for two classes.
+  f1 = [
+    metrics.f1_score(*column, zero_division=np.nan)
+    for column in zip(labels.T, (p >= limits).T, strict=True)
+  ]
+  counted = [value for value in f1 if not np.isnan(value)]
   return {
     MAP: float(np.mean(precision)) if precision else 0.0,
-    scores.F1: float(np.nan_to_num(f1)),
+    scores.F1: float(np.mean(counted)) if counted else 0.0,
   }
 
 
@@ -60,23 +63,25 @@ def per_class(
   """Returns the scores of each class that images have."""
   from sklearn import metrics
 
-  precision, recall, f1, _ = metrics.precision_recall_fscore_support(
-    labels, p >= limits, average=None, zero_division=0
-  )
-  return {
-    name: {
-      'examples': int(labels[:, k].sum()),
+  rows = {}
+  for k, name in enumerate(names):
+    marks = labels[:, k]
+    if not marks.any():
+      continue
+    precision, recall, f1, _ = metrics.precision_recall_fscore_support(
+      marks, p[:, k] >= limits[k], average='binary', zero_division=0
+    )
+    rows[name] = {
+      'examples': int(marks.sum()),
       'average_precision': float(
-        metrics.average_precision_score(labels[:, k], p[:, k])
+        metrics.average_precision_score(marks, p[:, k])
       ),
       'threshold': float(limits[k]),
-      'f1': float(f1[k]),
-      'precision': float(precision[k]),
-      'recall': float(recall[k]),
+      'f1': float(f1),
+      'precision': float(precision),
+      'recall': float(recall),
     }
-    for k, name in enumerate(names)
-    if labels[:, k].any()
-  }
+  return rows
 
 
 def best_thresholds(p: Probabilities, labels: Marks) -> list[float]:

@@ -40,6 +40,8 @@ def make(
   """Returns a function from parameters to the accuracies of probes."""
   headless = model.clone(num_classes=None)
   train, test = data.train.source, data.test.source
+  for name in names:
+    _images(name, train)  # Raises now, not at the first evaluation.
 
   def features(params: Any, images: jax.Array) -> jax.Array:
     return inference.apply(headless, params, images)
@@ -91,14 +93,28 @@ def accuracies(
   test: sources.LabelledSource,
 ) -> dict[str, float]:
   """Returns the accuracy on `test` of each probe, fitted to features of `train`."""
+  images = {name: _images(name, train) for name in names}
   known, found, unseen = {}, {}, read(test)
   for name in names:
     count = shots(name)
     if count not in known:
-      known[count] = read(subsets.few_shots(train, count) if count else train)
+      known[count] = read(images[name])
     model = fit(name, *known[count])
     found[f'accuracy_{name}'] = float(model.score(*unseen))
   return found
+
+
+def _images(name: str, train: Any) -> sources.LabelledSource:
+  """Returns the images that a probe is fitted to.
+
+  Raises:
+    errors.UserError: if there is no such probe, or a class has too few images.
+  """
+  count = shots(name)
+  if count is None:
+    return train
+  why = f'The probe {name} needs {count} images of each class'
+  return subsets.few_shots(train, count, why)
 
 
 def shots(name: str) -> int | None:

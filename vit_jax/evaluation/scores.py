@@ -140,7 +140,7 @@ def class_map(
 ) -> Int[np.ndarray, ' n']:
   """Returns the class of the model for each class of a data set.
 
-  Classes are matched by name; the data set may have fewer. If names do not match,
+  Classes are matched by name; the data set may have fewer. If no name matches,
   numbers do: where the data set numbers its classes, as ImageNet-V2's folders do, or
   where the weights have no names and as many classes as the data set.
 
@@ -152,7 +152,8 @@ def class_map(
   index = {unicodedata.normalize('NFC', x): i for i, x in enumerate(model)}
   if set(dataset) <= set(index):
     return np.array([index[name] for name in dataset])
-  if all(n.isdecimal() and int(n) < len(model) for n in dataset):
+  are_places = all(n.isdecimal() and int(n) < len(model) for n in dataset)
+  if are_places and not set(dataset) & set(index):
     return np.array([int(name) for name in dataset])
   is_numbered = list(model) == [f'class {i}' for i in range(len(model))]
   if is_numbered and len(dataset) == len(model):

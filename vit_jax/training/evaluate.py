@@ -11,6 +11,7 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import resolve
+from vit_jax.training import same_data
 from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
 
@@ -24,7 +25,8 @@ def evaluate(
     The metrics, also written to `workdir/evaluation.json`.
 
   Raises:
-    errors.UserError: if there is no checkpoint, or it does not fit the config.
+    errors.UserError: if there is no checkpoint, or it does not fit the config or the
+      data.
   """
   config = validate.validate(config)
   folder = workdir_lib.at(workdir)
@@ -37,7 +39,9 @@ def evaluate(
     raise errors.UserError(
       f'{workdir} has no whole checkpoint yet. Train first or longer.'
     )
-  task = tasks.make(resolve.resolve(config, begun=folder))
+  run = resolve.resolve(config, begun=folder)
+  same_data.check_outputs(folder, run.splits)
+  task = tasks.make(run)
   like = dataclasses.replace(task.stages[0].like, opt_state=())
   state = saver.restore_for_evaluation(like)
   saver.close()

@@ -92,7 +92,6 @@ def run(
   reports = Reports(parts.writer, parts.progress, parts.saver)
   key, teacher = jax.random.key(config.seed), parts.task.teacher
   fixed = (teacher.put(),) if teacher else ()
-  test_metrics, best = None, parts.saver.best()
   due = functools.partial(_due, last=config.total_steps)
   with (
     out_of_memory.advice(config),
@@ -102,9 +101,11 @@ def run(
     parts.profile,
     hosts.noticing_losses(),  # Exits first, before `saver` waits for other hosts.
   ):
-    previous, stage = None, None
+    previous, stage, test_metrics = None, None, None
     # Waiting for a batch raises it, in training and evaluation.
     with contextlib.suppress(preemption.StopRequestedError):
+      test_metrics = _make_up(config, state, parts)
+      best = parts.saver.best()
       for step in range(int(state.step) + 1, config.total_steps + 1):
         batch = next(parts.batches)
         if enters := stage is None or step > stage.last:
@@ -159,6 +160,18 @@ def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics:
   metrics = evaluator.with_average(parts.task.eval_fn, state.params, state.ema)
   parts.writer.write(int(state.step), metrics)
   parts.progress.reset(int(state.step))
+  return metrics
+
+
+def _make_up(
+  config: ml_collections.ConfigDict, state: state_lib.TrainState, parts: Parts
+) -> Metrics | None:
+  """Evaluates a resumed state if a stop prevented its evaluation."""
+  is_due = _due(int(state.step), config.eval_every, last=config.total_steps)
+  if not (is_due and parts.saver.lacks_metrics):
+    return None
+  metrics = _evaluate(parts, state)
+  parts.saver.add_metrics(metrics)
   return metrics
 
 

@@ -64,6 +64,36 @@ def check(
   return now
 
 
+def check_outputs(
+  workdir: workdir_lib.Workdir, splits: datasets.Splits
+) -> None:
+  """Checks that outputs mean what they meant when the run began.
+
+  Raises:
+    errors.UserError: if the classes or their order, or the mean and the standard
+      deviation of the numbers in training, are others.
+  """
+  hint = f'vit-jax evaluate --model={workdir.folder} suits other data.'
+  source = splits.train.source
+  now = list(getattr(source, 'class_names', []))
+  before = files.read_lines(workdir.labels) if workdir.labels.exists() else now
+  if before != now:
+    raise errors.UserError(
+      f'config.dataset has the classes or numbers {errors.some(now)}, the run was'
+      f' trained on {errors.some(before)}. Their order counts too. {hint}'
+    )
+  train = files.read_json(workdir.dataset).get('config.pp.train', {})
+  for name, facts in (numbers.of_source(source) or {}).items():
+    known = train.get('numbers', {}).get(name, facts)
+    if any(known[key] != facts[key] for key in ('mean', 'std')):
+      raise errors.UserError(
+        f'The {name} of config.pp.train has the mean {facts["mean"]:g} and the'
+        f' standard deviation {facts["std"]:g}, in training {known["mean"]:g} and'
+        f' {known["std"]:g}, which give outputs their meaning. Set'
+        f' config.pp.train as the run had it. {hint}'
+      )
+
+
 def remember(workdir: workdir_lib.Workdir, now: Fingerprints) -> None:
   """Writes the fingerprints that `check` returned, on process 0."""
   if jax.process_index() == 0:
@@ -73,9 +103,9 @@ def remember(workdir: workdir_lib.Workdir, now: Fingerprints) -> None:
 def fingerprint(source: sources.Source) -> dict[str, Any]:
   """Returns the number of images, of each class too, a hash, and the unread files.
 
-  The hash covers the class names, all weights, and evenly spaced images. A new file or name in a
-  folder moves them, since their order depends on all names. The location of the
-  data set does not matter.
+  The hash covers the class names, all weights, and evenly spaced images with their
+  labels or captions. A new file or name in a folder moves them, since their order
+  depends on all names. The location of the data set does not matter.
   """
   sha = hashlib.sha256(repr((len(source), list(source.class_names))).encode())
   places = np.linspace(0, len(source) - 1, min(_SAMPLES, len(source)))
@@ -88,6 +118,8 @@ def fingerprint(source: sources.Source) -> dict[str, Any]:
     image = example['image']
     sha.update(image.tobytes() if isinstance(image, np.ndarray) else image)
     sha.update(repr(np.asarray(example.get('label')).tolist()).encode())
+    if 'captions' in example:
+      sha.update(repr(example['captions']).encode())
   if (weights := row_weights.of_source(source)) is not None:
     sha.update(np.ascontiguousarray(weights).tobytes())
   unread = image_files.count_text(getattr(source, 'unread', {}))

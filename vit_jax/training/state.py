@@ -12,10 +12,12 @@ from absl import logging
 from etils import epath
 from flax import struct
 import jax
+from jax.experimental import multihost_utils
 import orbax.checkpoint as ocp
 
 from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
+from vit_jax.runtime import files
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 
@@ -24,6 +26,7 @@ _policies = ocp.checkpoint_managers
 
 _TEMPORARY = '.orbax-checkpoint-tmp'  # Name ending of incomplete checkpoints.
 _WHOLE = 'commit_success.txt'
+_METRICS = 'metrics'  # Name of orbax for a folder, and for the file in it.
 _FULL = 'No space left on device'
 
 
@@ -161,6 +164,22 @@ class Saver:
       self._manager.save(
         step, args=ocp.args.StandardSave(state), metrics=metrics, force=True
       )
+
+  @property
+  def lacks_metrics(self) -> bool:
+    """Whether there is a checkpoint, and the newest one has no metrics."""
+    step = self.latest_step
+    return step is not None and self._manager.metrics(step) is None
+
+  def add_metrics(self, metrics: dict[str, float]) -> None:
+    """Adds metrics to the newest checkpoint, which has none."""
+    folder = self._directory / str(self.latest_step) / _METRICS
+    if jax.process_index() == 0:
+      with self._saving():
+        folder.mkdir(exist_ok=True)
+        files.write_json(metrics, folder / _METRICS)
+    multihost_utils.sync_global_devices('metrics of a checkpoint')
+    self._manager.reload()
 
   @contextlib.contextmanager
   def _saving(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """Shards of WebDataset: .tar files with the image and the labels of each example.
 
 Files whose names are equal up to the first dot are one example. Its image has the
-suffix of an image; `.cls` is its class; `.json` has its columns, as the row of a table
+suffix of an image, such as `.jpg` rather than `.depth.png`; `.cls` is its class; `.json` has its columns, as the row of a table
 has; any other file whose suffix is the name of a column has that column.
 """
 
@@ -25,7 +25,7 @@ from vit_jax.runtime import errors
 
 SPLIT_BY = "the names of each class's images"
 
-_SPLIT = re.compile(r'(train|test|val|valid|validation)(?![a-z])')
+_SPLIT = re.compile(r'(train|test|validation|valid|val)(?:ing|s)?(?![a-z])')
 
 # Places of an image: shard, first byte, number of bytes.
 _Place = tuple[int, int, int]
@@ -128,13 +128,11 @@ def _examples(
       key, suffix = _parts(name)
       found.setdefault(key, {})[suffix] = (offset, size)
     for key, files in found.items():
-      images = [s for s in files if image_files.is_read(f'.{s}')]
-      if not images:
+      image = _image(path, key, files, columns)
+      if not image:
         continue
-      # An array beside a picture is something else than an image.
-      images.sort(key=lambda s: image_files.is_array(f'.{s}'))
-      places.append((shard, *files[images[0]]))
-      names.append(f'{path}, {key}.{images[0]}')
+      places.append((shard, *files.pop(image)))
+      names.append(f'{path}, {key}.{image}')
       rows.append(_fields(path, key, files, columns))
   if not rows:
     raise errors.UserError(
@@ -143,6 +141,33 @@ def _examples(
     )
   wanted = [n for n in columns.wanted() if any(n in row for row in rows)]
   return places, names, {n: [row.get(n) for row in rows] for n in wanted}
+
+
+def _image(
+  path: str,
+  key: str,
+  files: dict[str, tuple[int, int]],
+  columns: table_files.Columns,
+) -> str:
+  """Returns the suffix of the image of an example; '' if it has none.
+
+  It is the one that `columns.image` names. Otherwise pictures come before arrays, and
+  those with one suffix, `.jpg`, before those with two, `.depth.png`.
+  """
+  if columns.image in files:
+    return columns.image
+  ranks: dict[tuple[bool, bool], list[str]] = {}
+  for suffix in files:
+    if image_files.is_read(f'.{suffix}'):
+      rank = image_files.is_array(f'.{suffix}'), '.' in suffix
+      ranks.setdefault(rank, []).append(suffix)
+  found = ranks[min(ranks)] if ranks else ['']
+  if len(found) > 1:
+    raise errors.UserError(
+      f'{path}, {key} has several images: {", ".join(sorted(found))}. Set'
+      f' config.columns.image={min(found)}, or to another of them.'
+    )
+  return found[0]
 
 
 def _parts(name: str) -> tuple[str, str]:

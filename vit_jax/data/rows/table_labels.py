@@ -11,6 +11,7 @@ import unicodedata
 import numpy as np
 
 from vit_jax.configs import labels as labels_lib
+from vit_jax.data import class_order
 from vit_jax.data.rows import table_files
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
@@ -225,8 +226,7 @@ def _class_names(of_rows: Sequence[Iterable[str]], rows: _Rows) -> list[str]:
       f'{rows.path} has labels in other splits that train lacks: {errors.some(extra)}'
       f' ({rows.name(row)}). A model knows only the classes it was trained on.'
     )
-  are_numbers = all(x.lstrip('-').isdecimal() for x in known)
-  return sorted(known, key=(lambda x: (int(x), x)) if are_numbers else None)
+  return class_order.ordered(known)
 
 
 def _names_of_file(path: str) -> list[str]:
