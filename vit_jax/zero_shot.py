@@ -50,7 +50,8 @@ def load(
   path = released.find(released.lit_name(model) or model, pretrained_dir)
   weights = checkpoint.read(path)
   name = released.lit_name(config_name or pathlib.PurePath(model).stem)
-  if name is not None:
+  has_record = pathlib.PurePath(path).suffix != '.npz'
+  if name is not None and (config_name or not has_record):
     weights = _released(weights, name)
   if not spec.has_texts(weights.model):
     hint = '' if weights.model else ' If it is a LiT: config_name=lit_b16b.'

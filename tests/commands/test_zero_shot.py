@@ -160,6 +160,14 @@ def test_released_models_are_found_by_either_name(released, unseen):
     zero_shot_lib.load(str(released / 'mine.npz'))
 
 
+def test_weights_with_a_record_keep_it_under_a_released_name(lit_run, tmp_path):
+  shutil.copytree(lit_run[1] / 'artifact', tmp_path / 'lit_b16b')
+  weights = zero_shot_lib.load(str(tmp_path / 'lit_b16b'))
+  own = zero_shot_lib.load(str(lit_run[1] / 'artifact'))
+  assert weights.model == own.model
+  assert weights.preprocessing == own.preprocessing
+
+
 @pytest.mark.slow
 def test_mismatches_are_named(released, monkeypatch, lit_run, unseen):
   load = lambda *args: zero_shot_lib.load(*args, pretrained_dir=str(released))
@@ -244,3 +252,9 @@ def test_lists_come_from_text_or_files(tmp_path):
   (tmp_path / 'list').write_text('a b\n\n c, d \n')
   assert zero_shot.read_list(str(tmp_path / 'list')) == ['a b', 'c, d']
   assert zero_shot.read_list('a b, c') == ['a b', 'c']
+  (tmp_path / 'bom.txt').write_text('\ufeffcat\ndog\n')
+  assert zero_shot.read_list(str(tmp_path / 'bom.txt')) == ['cat', 'dog']
+  (tmp_path / 'latin.txt').write_bytes(b'caf\xe9')
+  for name in ('latin.txt', 'missing.txt'):
+    with pytest.raises(errors.UserError, match=f'{name} cannot be read'):
+      zero_shot.read_list(str(tmp_path / name))

@@ -1,5 +1,7 @@
 """Saved folders and Parquet files give images and labels as tables do."""
 
+import shutil
+
 from pyarrow import parquet
 import pytest
 from runs import assert_resumes
@@ -134,6 +136,24 @@ def test_other_columns_of_classes_must_be_named(tmp_path):
   one = save(tmp_path / 'one', [rows(range(6))])
   assert "no column 'kind'" in message(one, label='kind')
   assert "no column 'photo'" in message(one, image='photo')
+
+
+@pytest.mark.parametrize('write', [save_dict, repository])
+def test_files_with_other_classes_are_refused(write, tmp_path):
+  folder = write(tmp_path / 'data', SPLITS)
+  other = {**CLASS, 'names': NAMES[::-1]}
+  features = {'image': {'_type': 'Image'}, 'label': other}
+  changed = write(tmp_path / 'other', SPLITS, features)
+  for old in list(folder.rglob('*test*')):
+    if old.is_dir():
+      shutil.rmtree(old)
+    else:
+      old.unlink()
+    new = changed / old.relative_to(folder)
+    (shutil.copytree if new.is_dir() else shutil.copy)(new, old)
+  text = message(folder)
+  assert 'The column label has the classes ' in text
+  assert 'a number would mean two classes' in text
 
 
 def test_a_split_without_labels_is_left_out(tmp_path):

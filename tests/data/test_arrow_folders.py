@@ -97,6 +97,25 @@ def test_a_readme_names_configurations(tmp_path):
   )
 
 
+@pytest.mark.parametrize(
+  'configs',
+  [
+    '5',
+    '[5]',
+    '[{config_name: a, data_files: 7}]',
+    '[{config_name: a, data_files: [{split: 2020, path: 7}]}]',
+    '[{config_name: a, data_files: [{split: train, path: /etc/*.parquet}]}]',
+    '[{config_name: a, data_files: [{split: train, path: ../*.parquet}]}]',
+  ],
+)
+def test_a_readme_without_files_of_its_folder_is_ignored(configs, tmp_path):
+  folder = repository(tmp_path / 'data', SPLITS)
+  repository(tmp_path / 'other', SPLITS)
+  want = arrow_folders.find(folder)
+  (folder / 'README.md').write_text(f'---\nconfigs: {configs}\n---\n')
+  assert arrow_folders.find(folder) == want
+
+
 def test_predictions_beside_images_are_no_table(image_folder):
   (image_folder / 'rows.parquet').touch()
   assert not arrow_folders.is_named(str(image_folder))

@@ -168,6 +168,17 @@ def test_damaged_files_are_refused(kind):
       decoding.decode(data[:cut])
 
 
+@pytest.mark.parametrize('kind', ['TIFF', 'GIF', 'AVIF'])
+def test_every_error_of_pillow_is_damage(kind, monkeypatch):
+  def fail(*args, **kwargs):
+    raise RuntimeError('Failed to decode image')
+
+  data = saved(RGB, kind)
+  monkeypatch.setattr(PIL.Image.Image, 'convert', fail)
+  with pytest.raises(ValueError, match=f'a damaged {kind}: Failed to decode'):
+    decoding.decode(data)
+
+
 def test_a_small_file_that_claims_to_be_huge_is_refused():
   tiff = struct.pack('<2sHIH', b'II', 42, 8, 9)
   tags = [(256, 4, 100_000), (257, 4, 100_000), (258, 3, 8), (259, 3, 1)]

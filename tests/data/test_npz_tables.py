@@ -99,6 +99,17 @@ def test_splits_and_weights(tmp_path):
     ({'labels': np.array([{}] * COUNT)}, 'cannot be read: Object arrays'),
     ({'labels': CLASSES[:, None] + [[0, 1]]}, 'must be 0 or 1'),
     ({'class_names': ['a']}, 'labels are from 0 to 2, but class_names has 1'),
+    ({'class_names': ['a', 'b', 'a ']}, "class_names has 'a' twice"),
+    (
+      {
+        'labels': np.eye(COUNT, 2),
+        'class_names': ['x', 'x'],
+      },
+      "class_names has 'x' twice",
+    ),
+    ({'labels': np.array(3)}, 'has 40 images, but 1 labels'),
+    ({'labels': np.array([b'caf\xe9'] * COUNT)}, 'labels are no UTF-8'),
+    ({'class_names': np.array('a')}, 'but class_names has 1'),
     (
       {'labels': np.eye(3), 'class_names': ['a'], 'images': IMAGES[:3]},
       '1 names, but labels 3',

@@ -134,6 +134,17 @@ def test_names_of_shards_tell_the_split(name, split, tmp_path):
   assert len(found) == {'test': 3, 'train': 6}[split]
 
 
+def test_names_need_not_be_utf_8(tmp_path):
+  path = tmp_path / 'x.tar'
+  with tarfile.open(path, 'w', encoding='latin-1') as archive:
+    for name, content in (('café.png', image(0)), ('café.cls', b'x')):
+      info = tarfile.TarInfo(name)
+      info.size = len(content)
+      archive.addfile(info, io.BytesIO(content))
+  for _ in range(2):  # The second time from the cache.
+    assert sources.get_source(str(path), 'train')[0]['image'] == image(0)
+
+
 def test_order_and_names_of_shards_change_nothing(tmp_path):
   for folder, cuts in (('a', (0, 4, 12)), ('b', (0, 9, 12))):
     (tmp_path / folder).mkdir()

@@ -1,5 +1,6 @@
 """Images of any number of channels and depth: .npy files, TIFFs, arrays."""
 
+import contextlib
 import io
 import json
 import pathlib
@@ -77,6 +78,12 @@ def test_damaged_files_are_refused():
   huge = data.replace(b'(40, 56, 5)', b'(9999999999, 9, 9)')
   with pytest.raises(ValueError, match='damaged'):
     decoding.decode(huge)
+  for place in range(8, 60):  # The header, which Python's tokeniser reads.
+    for byte in b'\0(\'"\\':
+      changed = bytearray(data)
+      changed[place] = byte
+      with contextlib.suppress(ValueError):
+        decoding.decode(bytes(changed))
   objects = saved(np.array([[print]]), allow_pickle=True)
   with pytest.raises(ValueError, match='Python objects'):
     decoding.decode(objects)

@@ -110,14 +110,14 @@ def test_spaces_around_a_class_do_not_count(tmp_path):
 
 @pytest.mark.parametrize(
   ('text', 'what'),
-  [('a\nb\na\n', "the class 'a' twice"), ('a\n\nb\n', 'an empty line')],
+  [('a\nb\na\n', "'a' twice"), ('a\n\nb\n', 'an empty name')],
 )
 def test_a_file_of_classes_has_each_once(text, what, tmp_path):
   (tmp_path / 'classes.txt').write_text(f'\ufeff{text}')
   found = message(
     [{'label': 'a'}], tmp_path, classes=str(tmp_path / 'classes.txt')
   )
-  assert f'classes.txt has {what}: each line must be another' in found
+  assert f'classes.txt has {what}: each must be another name' in found
 
 
 def test_units_must_be_as_many_as_numbers(tmp_path):

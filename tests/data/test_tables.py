@@ -166,6 +166,12 @@ def test_mistakes_are_named_with_their_row(rows, tmp_path):
   assert 'in train (row 1) and in test (row 19)' in message(
     write(twice, tmp_path / 'twice.csv')
   )
+  spelled = {**rows[0], 'split': 'test', 'image': f'./{rows[0]["image"]}'}
+  for name in (spelled['image'], str(tmp_path / rows[0]['image'])):
+    found = message(
+      write([*rows, {**spelled, 'image': name}], tmp_path / 'spelled.csv')
+    )
+    assert 'in train (row 1) and in test (row 19)' in found
   odd = [*rows, {**rows[0], 'label': 'pink', 'split': 'test', 'image': 'x.png'}]
   found = message(write(odd, tmp_path / 'odd.csv'))
   assert 'has labels in other splits that train lacks: pink (' in found

@@ -4,6 +4,7 @@ import re
 
 from golden_files import GOLDEN
 import jax
+from pictures import make_table
 from processes import run
 import pytest
 from run_files import tiny
@@ -121,6 +122,26 @@ def test_open_splits_stands_in_for_known_data_sets():
   assert len(data.class_names) == 7
   assert batch['image'].shape == (8, 32, 32, 3)  # Raw.
   assert batch['label'].shape == (8,)
+
+
+@pytest.mark.parametrize(
+  'columns, shape',
+  [
+    ({'labels': 'labels'}, (8, 3)),
+    ({'target': 'red,bright'}, (8, 2)),
+    ({'target': 'red', 'weight': 'weight'}, (8, 1)),
+  ],
+)
+def test_steps_of_tables_are_traced(columns, shape, tmp_path):
+  names = [name for x in columns.values() for name in x.split(',')]
+  config = tiny.get_config(str(make_table(tmp_path / 'images', names, 12)))
+  config.columns.update(columns)
+  run = plan.resolve_here(config, sharding.make_mesh(), None)
+  task = task_of(run)
+  batch = compilation.batch(run, task.data)
+  assert batch['label'].shape == shape
+  assert ('weight' in batch) == ('weight' in columns)
+  compilation.trace_step(run, task)
 
 
 def test_model_of_weights_downloads_nothing(monkeypatch, tmp_path):

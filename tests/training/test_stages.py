@@ -189,6 +189,12 @@ def test_epochs_become_steps():
   config = resolved.in_steps(config, 36)
   assert config.total_steps == 9 + 3
   assert [s.total_steps for s in resolved.stages(config)] == [9, 3]
+  stages = ({'total_steps': 5}, {'base_lr': 0.1}, {})
+  config = get_config('images', stages=stages, total_steps=7)
+  for _ in range(2):
+    config = resolved.in_steps(config, 36)
+    assert config.total_steps == 5 + 7 + 7
+    assert [s.total_steps for s in resolved.stages(config)] == [5, 7, 7]
 
 
 def test_steps_on_the_command_line_replace_epochs():

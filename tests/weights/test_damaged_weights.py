@@ -30,6 +30,18 @@ DAMAGED = [
   ('timm_vit', 'std', [0.0, 0.0, 0.0]),
   ('timm_vit', 'label_names', 3),
   ('timm_vit', 'vit_jax_options', None),
+  *(
+    ('hf_vit', 'vit_jax_weights', x)
+    for x in (
+      {'temperature': 0},
+      {'temperature': '2'},
+      {'thresholds': [0.5]},
+      {'task': 'art'},
+      {'loss': 'large'},
+      {'preprocessing': {'resize_test': 16}},
+      {'preprocessing': {'interpolation': 'soft'}},
+    )
+  ),
 ]
 
 
@@ -171,6 +183,18 @@ def test_npz_is_read_with_any_suffix(tmp_path):
   shutil.copy(GOLDEN / 'vit_token.npz', tmp_path / 'x.safetensors')
   weights = checkpoint.read(tmp_path / 'x.safetensors')
   assert weights.image_shape == (32, 32, 3)
+
+
+def test_crops_beyond_the_image_are_not_taken(tmp_path, caplog):
+  folder = tmp_path / 'x'
+  shutil.copytree(GOLDEN / 'timm_vit', folder)
+  path = folder / 'config.json'
+  config = json.loads(path.read_text())
+  fields = config.get('pretrained_cfg', config)
+  fields['crop_pct'], fields['crop_mode'] = 1.14, 'center'
+  path.write_text(json.dumps(config))
+  assert checkpoint.read(folder).preprocessing.resize_test is None
+  assert 'crop_pct 1.14' in caplog.text
 
 
 def test_unknown_arrays_are_named(tmp_path):

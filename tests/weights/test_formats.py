@@ -1,10 +1,12 @@
 """Defaults and details of the formats of other libraries."""
 
 import dataclasses
+import json
 
 from golden_files import GOLDEN
 from golden_files import golden_json
 from made import assert_same
+from made import copied
 from made import random_weights
 from made import VIT
 import numpy as np
@@ -57,6 +59,46 @@ def test_names_of_transformers_5_are_read():
     arrays[name] = x
   assert any('q_proj' in name for name in arrays)
   assert_same(hugging_face(arrays).params, hugging_face().params)
+
+
+def test_preprocessing_of_transformers_5_is_read(tmp_path):
+  copied('clip', tmp_path / 'x')
+  said = {'image_mean': [0.1, 0.2, 0.3], 'image_std': [0.4, 0.5, 0.6]}
+  both = {'processor_class': 'CLIPProcessor', 'image_processor': said}
+  path = tmp_path / 'x' / 'processor_config.json'
+  path.write_text(json.dumps(both))
+  record = formats.read(tmp_path / 'x').preprocessing
+  assert (record.mean, record.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+
+
+def test_names_that_occur_twice_are_told_apart(tmp_path):
+  copied('hf_vit', tmp_path / 'x')
+  path = tmp_path / 'x' / 'config.json'
+  config = json.loads(path.read_text())
+  names = config['id2label']
+  names |= {'0': 'crane', '2': 'crane'}
+  path.write_text(json.dumps(config))
+  found = formats.read(tmp_path / 'x').class_names
+  assert found[:3] == ['crane (0)', names['1'], 'crane (2)']
+
+
+def test_float16_that_cannot_hold_a_number_is_not_written(tmp_path):
+  weights = random_weights(VIT)
+  weights.params['head']['bias'][0] = 3e5
+  path = tmp_path / 'x.npz'
+  with pytest.raises(errors.UserError, match='head/bias has the number 300000'):
+    formats.convert(weights, str(path), 'npz', 'float16')
+  assert not path.exists()
+  formats.convert(weights, str(path), 'npz')
+  assert formats.read(path).params['head']['bias'][0] == 3e5
+
+
+def test_npz_refuses_what_it_would_read_with_positions(tmp_path):
+  encoder = VIT['transformer'] | {'add_position_embedding': False}
+  weights = random_weights(VIT, transformer=encoder)
+  with pytest.raises(errors.UserError, match='without position embeddings'):
+    formats.convert(weights, str(tmp_path / 'x.npz'), 'npz')
+  assert not list(tmp_path.iterdir())
 
 
 def test_unused_arrays_of_transformers_are_ignored():

@@ -83,6 +83,13 @@ def test_find_searches_a_bucket(server, tmp_path, monkeypatch):
   assert other.read_bytes() == b'other'
   assert other.name == 'ViT-B_16.npz'
   assert path.read_bytes() != b'other'
+  # So may be another query, such as ?id=2.
+  server.content = b'third'
+  third = released.find(f'{server.url}/sam/ViT-B_16.npz?id=2')
+  assert third.read_bytes() == b'third'
+  assert other.read_bytes() == b'other'
+  with pytest.raises(errors.UserError, match=r'has \.\. in its path'):
+    released.find(f'{server.url}/../../x.npz')
 
 
 def test_https_url_maps_gs_addresses():

@@ -16,14 +16,24 @@ from vit_jax import zero_shot
 from vit_jax.commands import output
 from vit_jax.commands import predictor_flags
 from vit_jax.data import inputs
+from vit_jax.runtime import errors
+from vit_jax.runtime import files
 from vit_jax.runtime import storage
 
 
 def read_list(text_or_file: str) -> list[str]:
-  """Returns the lines of a file, or the parts of a text between commas."""
-  if os.path.isfile(text_or_file):
-    path = storage.local_path(text_or_file)
-    lines = path.read_text(encoding='utf-8').splitlines()
+  """Returns the lines of a file, or the parts of a text between commas.
+
+  Raises:
+    errors.UserError: if a file, which ends in .txt, cannot be read.
+  """
+  if os.path.isfile(text_or_file) or text_or_file.endswith('.txt'):
+    try:
+      lines = files.read_lines(storage.local_path(text_or_file))
+    except (OSError, UnicodeDecodeError) as e:
+      raise errors.UserError(
+        f'labels={text_or_file} cannot be read: {e}.'
+      ) from e
   else:
     lines = text_or_file.split(',')
   return [line.strip() for line in lines if line.strip()]

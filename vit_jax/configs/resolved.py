@@ -187,6 +187,8 @@ def in_steps(
     for stage in changes:
       if epochs in stage:
         stage[name] = steps(stage.pop(epochs))
+  for stage in changes:  # They would inherit the sum.
+    stage.setdefault('total_steps', config.total_steps)
   if changes:
     config.stages = tuple(changes)
     config.total_steps = sum(stage.total_steps for stage in stages(config))

@@ -41,7 +41,7 @@ def with_data(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     errors.UserError: if a setting does not go with the labels of the data set.
   """
   config = config.copy_and_resolve_references().unlock()
-  columns, has_texts = _columns(config), spec.has_texts(config.model)
+  columns, has_texts = columns_of(config), spec.has_texts(config.model)
   task = (
     labels_lib.MULTICLASS
   )  # Which text belongs to an image is one class too.
@@ -55,7 +55,8 @@ def with_data(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   return labels_lib.complete(config, task)
 
 
-def _columns(config: ml_collections.ConfigDict) -> table_files.Columns:
+def columns_of(config: ml_collections.ConfigDict) -> table_files.Columns:
+  """Returns what the columns of a table are."""
   return table_files.Columns(**config.columns, task=config.task)
 
 
@@ -130,7 +131,7 @@ def _images(
       config.dataset,
       split,
       data_dir=config.tfds_data_dir,
-      columns=_columns(config),
+      columns=columns_of(config),
     )
   if isinstance(source, sources.ArraySource):
     _check_arrays(config, source.num_channels)

@@ -13,6 +13,7 @@ import PIL.ImageOps
 import simplejpeg
 
 from vit_jax.data import stacks
+from vit_jax.runtime import errors
 
 Image = stacks.Pixels
 Picture = UInt8[np.ndarray, 'H W C']
@@ -29,9 +30,6 @@ _BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277
 
 # Modes of Pillow whose last sample is transparency.
 _ALPHA = ('RGBA', 'LA', 'PA')
-
-# What Pillow raises at damaged files.
-_DAMAGED = (OSError, SyntaxError, EOFError, TypeError, struct.error)
 
 # By channel count: names in OpenCV and simplejpeg.
 _DECODERS = {
@@ -161,7 +159,9 @@ def _stack_kind(data: bytes) -> _Stack | None:
       return None
   except PIL.Image.DecompressionBombError:
     return None  # Refused when it is decoded.
-  except _DAMAGED:
+  except (MemoryError, ValueError):
+    raise
+  except Exception:  # Pillow raises errors of many kinds.
     # Pillow knows few combinations of channels and bits.
     return _Stack('a damaged TIFF, or one of other channels than pictures have')
 
@@ -192,8 +192,10 @@ def _decode_by_pillow(
       return 255 - array if is_negative and _is_deep(picture) else array
   except PIL.Image.DecompressionBombError as e:
     raise ValueError(f'more pixels than the {_MAX_PIXELS} that are read') from e
-  except _DAMAGED as e:
-    raise ValueError(f'a damaged {kind}: {e}') from e
+  except (MemoryError, ValueError):
+    raise
+  except Exception as e:  # Pillow raises errors of many kinds.
+    raise ValueError(f'a damaged {kind}: {errors.first_line(e)}') from e
 
 
 def _is_deep(picture: PIL.Image.Image) -> bool:

@@ -111,20 +111,23 @@ def stand_in(
   *,
   num_classes: int | None = None,
   data_dir: str | None = None,
+  columns: table_files.Columns = table_files.DEFAULT,
 ) -> Source:
   """Returns a source with the classes and image size of a data set.
 
   Without `num_classes`, they are those that the data set is known to have, or
   has on this machine. Raises `errors.UserError` if it is neither known nor here.
+  The others are arguments of `get_source`.
   """
   known, shape = _KNOWN.get(dataset, (None, None))
   if classes := num_classes or known:
     return StandIn(classes, shape)
   try:
-    return get_source(dataset, split, data_dir=data_dir)
+    return get_source(dataset, split, data_dir=data_dir, columns=columns)
   except errors.UserError as e:
     raise errors.UserError(
-      f'config.dataset is {dataset!r}, which is not here: give num_classes=N.'
+      f'config.dataset is {dataset!r}, which cannot be read here: give'
+      f' num_classes=N. {e}'
     ) from e
 
 

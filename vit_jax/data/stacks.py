@@ -108,7 +108,7 @@ def _read_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
     # NumPy parses Python, which threads of Python 3.11 cannot do at once.
     with _PARSING:
       return _HEADERS[np.lib.format.read_magic(file)](file)
-  except (ValueError, KeyError, OverflowError) as e:
+  except Exception as e:  # Those of Python's tokeniser and parser too.
     raise ValueError('a damaged .npy file: its header cannot be read') from e
 
 

@@ -15,6 +15,7 @@ from vit_jax.data import batching
 from vit_jax.data import datasets
 from vit_jax.data import pipeline
 from vit_jax.data import sources
+from vit_jax.data.rows import row_weights
 from vit_jax.models import arithmetic
 from vit_jax.models import flops
 from vit_jax.planning import hlo
@@ -71,6 +72,7 @@ def open_splits(
         split,
         num_classes=num_classes,
         data_dir=config.tfds_data_dir,
+        columns=datasets.columns_of(config),
       )
     layout = datasets.layout(config, source)
     return pipeline.Decoded(source, train=train, **layout)
@@ -97,7 +99,12 @@ def batch(
   if spec.has_texts(config.model):
     shape = (config.batch, config.model.pp.max_len)
     return {'image': image, 'tokens': struct(shape, jnp.int32)}
-  return {'image': image, 'label': struct((config.batch,), jnp.int32)}
+  labels: Any = getattr(data.train.source, 'label_shape', ())
+  dtype = jnp.float32 if labels else jnp.int32
+  found = {'image': image, 'label': struct((config.batch, *labels), dtype)}
+  if row_weights.of_source(data.train.source) is not None:
+    found['weight'] = struct((config.batch,), jnp.float32)
+  return found
 
 
 def trace_step(

@@ -94,13 +94,30 @@ def write_npz(
   path: os.PathLike | str,
   dtype: npt.DTypeLike = np.float32,
 ) -> None:
-  """Writes arrays as one dtype, whole or not at all."""
+  """Writes arrays as one dtype, whole or not at all.
+
+  Raises:
+    errors.UserError: if the dtype cannot hold a number.
+  """
   with (
     files.replaced_file(storage.local_path(path)) as temporary,
     open(temporary, 'wb') as f,
   ):
-    typed: dict[str, Any] = {k: np.asarray(v, dtype) for k, v in arrays.items()}
+    typed: dict[str, Any] = {
+      name: _typed(name, np.asarray(x), dtype) for name, x in arrays.items()
+    }
     np.savez(f, **typed)
+
+
+def _typed(name: str, array: np.ndarray, dtype: npt.DTypeLike) -> np.ndarray:
+  with np.errstate(over='ignore'):
+    typed = array.astype(dtype, copy=False)
+  if np.isinf(typed).any() and not np.isinf(array).any():
+    raise errors.UserError(
+      f'{name} has the number {np.abs(array).max():g}, the largest of'
+      f' {np.dtype(dtype)} is {np.finfo(dtype).max:g}. Write float32.'
+    )
+  return typed
 
 
 def is_safetensors(path: pathlib.Path) -> bool:

@@ -9,6 +9,7 @@ import dataclasses
 import json
 from typing import Any
 
+from vit_jax.configs import spec
 from vit_jax.weights import record as weights_lib
 
 KEY = 'vit_jax_weights'
@@ -61,6 +62,10 @@ def _plain(weights: weights_lib.Weights) -> dict[str, Any]:
     if field.name not in ('params', 'source', 'vocabulary')
   }
   fields['preprocessing'] = dataclasses.asdict(weights.preprocessing)
+  if weights.model and not spec.has_texts(weights.model):
+    # Formats have defaults of their own.
+    resize = {'posemb_resize': weights.spec.posemb_resize}
+    fields['model'] = {**weights.model, **resize}
   return json.loads(json.dumps(fields))
 
 

@@ -101,7 +101,8 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
       f'{path} cannot be read: its arrays or its config.json are damaged or'
       f' belong to another kind of model ({type(e).__name__}: {e}).'
     ) from e
-  return dataclasses.replace(weights, source=str(path))
+  names = weights_lib.distinct(weights.class_names)
+  return dataclasses.replace(weights, source=str(path), class_names=names)
 
 
 def _read(path: pathlib.Path) -> weights_lib.Weights:

@@ -58,10 +58,20 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
   weights = from_state_dict(
     arrays,
     files.read_json(folder / 'config.json'),
-    files.read_json(folder / 'preprocessor_config.json'),
+    _preprocessor(folder),
     path.stem,
   )
   return vocabularies.find(weights, folder)
+
+
+def _preprocessor(folder: pathlib.Path) -> Mapping[str, Any]:
+  """Returns how images are prepared, of the file that has it; {} without one.
+
+  transformers 5 writes that of images and texts together.
+  """
+  alone = files.read_json(folder / 'preprocessor_config.json')
+  both = files.read_json(folder / 'processor_config.json')
+  return alone or both.get('image_processor') or {}
 
 
 def from_state_dict(

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vit_jax.configs import registry
+from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import array_files
 from vit_jax.weights import big_vision
@@ -57,7 +58,8 @@ def write(
   Names are the official ones, or big_vision's of models that only it has.
 
   Raises:
-    errors.UserError: for another ending, or rotations, which no array tells.
+    errors.UserError: for another ending, rotations, which no array tells, or a ViT
+      without position embeddings, which would be read as one with fixed ones.
   """
   if path.suffix != '.npz':
     raise errors.UserError(f'{path} must end in .npz.')
@@ -65,6 +67,13 @@ def write(
     raise errors.UserError(
       'An .npz does not hold rotations of queries and keys, which these weights'
       ' have. Try to=huggingface or to=timm.'
+    )
+  what = spec.of(weights.model) if weights.model else None
+  has_none = what and not what.position_embeddings
+  if what and has_none and what.family == 'vit' and what.depth:
+    raise errors.UserError(
+      'An .npz without position embeddings is read as one of big_vision, which'
+      ' computes them, but these weights have none. Try to=timm.'
     )
   lost = extras.lost(weights, _described(weights.params, ''))
   (lost.get('model') or {}).pop('model_name', None)

@@ -1,5 +1,6 @@
 """`Weights`: a model's parameters and all that is needed to run them."""
 
+import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
@@ -13,6 +14,7 @@ from jaxtyping import Array
 import numpy as np
 
 from vit_jax import models
+from vit_jax.configs import images
 from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
@@ -27,6 +29,8 @@ DAMAGED = (
   AttributeError,
   IndexError,
   KeyError,
+  OverflowError,
+  RecursionError,
   TypeError,
   ValueError,
   ZeroDivisionError,
@@ -212,6 +216,17 @@ def check_can_predict(weights: Weights) -> None:
     )
 
 
+def distinct(names: Sequence[str]) -> Sequence[str]:
+  """Returns names of which none occurs twice: 'crane' becomes 'crane (134)'.
+
+  ImageNet has a bird and a machine of that name, and classes are found by name.
+  """
+  counts = collections.Counter(names)
+  if len(counts) == len(names):
+    return names
+  return [f'{x} ({i})' if counts[x] > 1 else x for i, x in enumerate(names)]
+
+
 def first_kernel(params: Params) -> Any | None:
   """Returns the kernel that sees the image; None without one."""
   tower = flatten(params.get('img', params))  # The image tower of LiT models.
@@ -245,6 +260,7 @@ def check(weights: Weights, names: Mapping[str, str] | None = None) -> None:
   if weights.model is None or shape is None:
     return
   _check_preprocessing(weights.preprocessing)
+  _check_outputs(weights)
   wrong = [n for n in weights.class_names if not isinstance(n, str)]
   if wrong:
     raise WeightsError(f'has the label {wrong[0]!r}, which is not text.')
@@ -258,7 +274,42 @@ def check(weights: Weights, names: Mapping[str, str] | None = None) -> None:
   check_fit(flatten(weights.params), flatten(want), 'its model', names)
 
 
+def _check_outputs(weights: Weights) -> None:
+  """Raises `WeightsError` unless outputs become predictions."""
+  is_number = lambda x: isinstance(x, int | float) and math.isfinite(x)
+  temperature, limits = weights.temperature, weights.thresholds
+  if not (is_number(temperature) and temperature > 0):
+    raise WeightsError(f'has the temperature {temperature!r}, must be above 0.')
+  if limits and not (
+    len(limits) == len(weights.class_names) and all(map(is_number, limits))
+  ):
+    raise WeightsError(
+      f'has the thresholds {errors.some([str(x) for x in limits])}: it needs one'
+      f' number for each of {len(weights.class_names)} classes, or none.'
+    )
+  for name, value, known in (
+    ('task', weights.task, labels_lib.TASKS),
+    ('loss', weights.loss, labels_lib.every(labels_lib.LOSSES)),
+  ):
+    if value not in known:
+      raise WeightsError(
+        f'has the {name} {value!r}, must be one of {", ".join(known)}.'
+      )
+
+
 def _check_preprocessing(record: preprocessing_lib.Preprocessing) -> None:
+  if record.interpolation not in images.INTERPOLATIONS:
+    raise WeightsError(
+      f'has the interpolation {record.interpolation!r}, must be one of'
+      f' {", ".join(images.INTERPOLATIONS)}.'
+    )
+  resize, size = record.resize_test, record.size
+  sides = (resize, resize) if isinstance(resize, int) else resize
+  if sides and size and any(a < b for a, b in zip(sides, size, strict=True)):
+    raise WeightsError(
+      f'resizes images to {sides[0]}x{sides[1]} and takes {size[0]}x{size[1]}'
+      f' pixels of them, which are more.'
+    )
   for name, values in (('mean', record.mean), ('std', record.std)):
     is_right = len(values) in (1, record.channels) and all(
       isinstance(v, int | float)

@@ -2,6 +2,7 @@
 
 import csv
 import difflib
+import hashlib
 import math
 import pathlib
 import shutil
@@ -23,6 +24,7 @@ _HUB = 'hf://'
 _HUB_FILES = [
   'config.json',
   'preprocessor_config.json',
+  'processor_config.json',
   'model.safetensors',
   'model.safetensors.index.json',
   'model-*-of-*.safetensors',
@@ -136,6 +138,11 @@ def _cached(url: str) -> pathlib.Path:
   # The path keeps the bucket, because several have a ViT-B_16.npz.
   parts = urllib.parse.urlsplit(download.https_url(url))
   path = pathlib.Path('checkpoints') / parts.netloc / parts.path.lstrip('/')
+  if '..' in path.parts:
+    raise errors.UserError(f'{url} has .. in its path. Give it without.')
+  if parts.query:  # It may choose the file.
+    digest = hashlib.sha256(parts.query.encode()).hexdigest()[:16]
+    path = path.parent / digest / path.name
   return download_first([url], path)
 
 

@@ -84,7 +84,8 @@ class Images(Sequence[Any]):
       file = _copied(path, self._column) if is_parquet else path
       column = mapped(file)[self._column]
       parts, kind = parts + column.chunks, column.type
-    column = pa.chunked_array(parts, kind)
+    with reading(errors.some(self._paths)):
+      column = pa.chunked_array(parts, kind)
     if not pa.types.is_struct(column.type):
       return column, None
     has_paths = 'path' in column.type.names

@@ -75,7 +75,6 @@ def read(
   by_split = splits(place, labels)
   paths = [(split, path) for split, some in by_split.items() for path in some]
   first = _schema(paths[0][1])
-  known = features.of_schema(first)
   in_files = arrow_images.has_bytes(first.field(image).type)
   listed = [x for x in names if not (in_files and x == image)]
   table: dict[str, Any] = {name: [] for name in listed}
@@ -84,12 +83,29 @@ def read(
     columns = _columns(path, listed)
     of_row += [split] * len(columns)
     for name in listed:
-      classes = features.class_names(known.get(name))
+      classes = _class_names(path, name, paths[0][1])
       table[name] += features.named(columns[name].to_pylist(), classes)
   if in_files:
     names_in = [os.fspath(path) for _, path in paths]
     table[image] = arrow_images.Images(names_in, image, root(place))
   return table, of_row
+
+
+def _class_names(
+  path: pathlib.Path, column: str, first: pathlib.Path
+) -> Sequence[str]:
+  """Returns the classes of a column, which are the same in all files."""
+  want, have = (
+    features.class_names(features.of_schema(_schema(x)).get(column))
+    for x in (first, path)
+  )
+  if want != have:
+    raise errors.UserError(
+      f'The column {column} has the classes {errors.some(want)} in {first}, but'
+      f' {errors.some(have)} in {path}: a number would mean two classes. Write the'
+      f' files with the same names in the same order.'
+    )
+  return want
 
 
 def _files(place: Place) -> repositories.Splits:

@@ -20,6 +20,7 @@ import numpy as np
 from vit_jax.configs import common
 from vit_jax.configs import labels as labels_lib
 from vit_jax.data import stacks
+from vit_jax.data.rows import table_labels
 from vit_jax.runtime import errors
 
 _IMAGES, _LABELS = 'images', 'labels'
@@ -84,7 +85,7 @@ def read(path: pathlib.Path) -> Content:
     errors.UserError: if it cannot be read, or its arrays do not belong together.
   """
   arrays = _arrays(path)
-  names = [str(x) for x in arrays.get('class_names', ())]
+  names = [str(x) for x in np.atleast_1d(arrays.get('class_names', ()))]
   labels, columns = _labels(arrays[_LABELS], names, path)
   table: dict[str, Any] = {_IMAGES: Images(path), **labels}
   table |= {x: arrays[x].tolist() for x in _EXTRAS if x in arrays}
@@ -109,6 +110,7 @@ def _labels(
     fallback = [f'target_{i + 1}' for i in range(count)]
     names = names or (['target'] if count == 1 else fallback)
     _check_names(names, count, path)
+    names = table_labels.distinct(names, f'{path}: class_names')
     table = dict(zip(names, values.T.tolist(), strict=True))
     task = labels_lib.REGRESSION
     return table, {'task': task, 'target': ','.join(names)}
@@ -140,7 +142,10 @@ def _classes(
   array: np.ndarray, names: Sequence[str], path: pathlib.Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
   if array.dtype.kind == 'S':
-    array = np.char.decode(array)
+    try:
+      array = np.char.decode(array, 'utf-8')
+    except UnicodeDecodeError as e:
+      raise errors.UserError(f'{path}: labels are no UTF-8: {e}.') from e
   values = array.tolist()
   if names and array.dtype.kind in 'biu':
     if array.min() < 0 or array.max() >= len(names):
@@ -204,9 +209,10 @@ def _read_arrays(
   except ValueError as e:
     raise errors.UserError(f'{path}: images[0]: {e}.') from e
   for name in (_LABELS, *_EXTRAS):
-    if name in found and len(found[name]) != len(images):
+    count = len(np.atleast_1d(found.get(name, images)))
+    if count != len(images):
       raise errors.UserError(
-        f'{path} has {len(images)} images, but {len(found[name])} {name}.'
+        f'{path} has {len(images)} images, but {count} {name}.'
       )
   found[_IMAGES] = images.reshape(*images.shape[:3], -1)
   return found

@@ -88,7 +88,8 @@ def named_files(folder: pathlib.Path) -> dict[str, dict[str, Sequence[str]]]:
   except Exception:  # It is not there, or its YAML has its own errors.
     return {}
   named = {}
-  for config in card.get('configs') or []:
+  configs = card.get('configs') if isinstance(card, Mapping) else None
+  for config in configs if isinstance(configs, list) else []:
     if isinstance(config, Mapping) and 'config_name' in config:
       patterns = _patterns(config.get('data_files'))
       named[str(config['config_name'])] = patterns
@@ -104,11 +105,21 @@ def _patterns(data_files: Any) -> dict[str, Sequence[str]]:
   if isinstance(data_files, str):
     data_files = [{'split': 'train', 'path': data_files}]
   found: dict[str, Sequence[str]] = {}
-  for row in data_files or []:
-    if isinstance(row, Mapping) and 'split' in row and row.get('path'):
-      path = row['path']
-      found[row['split']] = [path] if isinstance(path, str) else list(path)
+  for row in data_files if isinstance(data_files, list) else []:
+    if isinstance(row, Mapping) and 'split' in row:
+      paths = row.get('path')
+      paths = paths if isinstance(paths, list) else [paths]
+      if known := [path for path in paths if _is_inside(path)]:
+        found[str(row['split'])] = known
   return found
+
+
+def _is_inside(path: Any) -> bool:
+  """Whether a pattern of a README is text, and of files of its repository."""
+  if not isinstance(path, str) or not path:
+    return False
+  parts = pathlib.PurePosixPath(path)
+  return not parts.is_absolute() and '..' not in parts.parts
 
 
 def _inferred(path: pathlib.PurePath) -> tuple[str, str]:

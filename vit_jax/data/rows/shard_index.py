@@ -23,6 +23,9 @@ import platformdirs
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
 
+# Names need not be UTF-8.
+_ERRORS = 'surrogateescape'
+
 _END = bytes(1024)  # What every whole archive ends with.
 _BRACES = re.compile(r'\{([^{}]*)\}')
 _RANGE = re.compile(r'(\d+)\.\.(\d+)')
@@ -85,7 +88,7 @@ def read(path: str) -> Members:
   kept = _kept_in(path)
   if kept.is_file():
     with np.load(kept) as arrays:
-      names = bytes(arrays['names']).decode().split('\0')
+      names = bytes(arrays['names']).decode(errors=_ERRORS).split('\0')
       return Members(names, arrays['offsets'], arrays['sizes'])
   members = _scan(path)
   _keep(members, kept)
@@ -131,7 +134,8 @@ def _kept_in(path: str) -> pathlib.Path:
 
 
 def _keep(members: Members, path: pathlib.Path) -> None:
-  names = np.frombuffer('\0'.join(members.names).encode(), np.uint8)
+  text = '\0'.join(members.names).encode(errors=_ERRORS)
+  names = np.frombuffer(text, np.uint8)
   content = io.BytesIO()
   np.savez(content, names=names, offsets=members.offsets, sizes=members.sizes)
   try:

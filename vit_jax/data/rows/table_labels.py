@@ -214,7 +214,7 @@ def _class_names(of_rows: Sequence[Iterable[str]], rows: _Rows) -> list[str]:
   if rows.columns.classes:
     return _names_of_file(rows.columns.classes)
   if rows.columns.class_names:
-    return [_text(name) for name in rows.columns.class_names]
+    return distinct(rows.columns.class_names, f'{rows.path}: class_names')
   found: dict[str, set[str]] = {}  # By split.
   for names, split in zip(of_rows, rows.of_row, strict=True):
     found.setdefault(split, set()).update(names)
@@ -232,18 +232,22 @@ def _class_names(of_rows: Sequence[Iterable[str]], rows: _Rows) -> list[str]:
 def _names_of_file(path: str) -> list[str]:
   file = storage.local_path(path)
   try:
-    names = [_text(line) for line in files.read_lines(file)]
+    names = files.read_lines(file)
   except (OSError, UnicodeDecodeError) as e:
     raise errors.UserError(
       f'config.columns.classes={file} cannot be read: {e}.'
     ) from e
-  counts = collections.Counter(names)
-  if wrong := [name for name in names if not name or counts[name] > 1]:
-    what = f'the class {wrong[0]!r} twice' if wrong[0] else 'an empty line'
-    raise errors.UserError(
-      f'config.columns.classes={file} has {what}: each line must be another class.'
-    )
-  return names
+  return distinct(names, f'config.columns.classes={file}')
+
+
+def distinct(names: Sequence[str], where: str) -> list[str]:
+  """Returns names as labels; raises `errors.UserError` if one is empty or twice."""
+  texts = [_text(name) for name in names]
+  counts = collections.Counter(texts)
+  if wrong := [name for name in texts if not name or counts[name] > 1]:
+    what = f'{wrong[0]!r} twice' if wrong[0] else 'an empty name'
+    raise errors.UserError(f'{where} has {what}: each must be another name.')
+  return texts
 
 
 def _unknown(

@@ -112,9 +112,8 @@ def _images(
         f'{table_files.row_name(path, row)} has the {columns.image} {value!r}, an'
         f' address: download the images, and give the paths of their files.'
       )
-    found.append(
-      os.path.join(arrow_tables.root(path), os.path.expanduser(value))
-    )
+    file = os.path.join(arrow_tables.root(path), os.path.expanduser(value))
+    found.append(os.path.normpath(file))  # One file has one name.
   return found, found
 
 

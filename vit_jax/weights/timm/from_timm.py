@@ -205,16 +205,18 @@ def _resize_test(
     return None
   height, width = (math.floor(n / pretrained['crop_pct']) for n in size)
   mode = pretrained.get('crop_mode') or 'center'
-  if mode == 'center' and size[0] == size[1]:
+  is_inside = height >= size[0] and width >= size[1]
+  if mode == 'center' and size[0] == size[1] and is_inside:
     return height
-  if mode == 'squash':
+  if mode == 'squash' and is_inside:
     return None if (height, width) == tuple(size) else (height, width)
   logging.warning(
-    '%s: timm crops images to %s by crop_mode %r, which is not supported here:'
-    ' whole images are resized.',
+    '%s: timm crops images to %s by crop_mode %r and crop_pct %s, which is not'
+    ' supported here: whole images are resized.',
     model_name,
     size,
     mode,
+    pretrained['crop_pct'],
   )
   return None
 
