@@ -191,6 +191,13 @@ def test_file_names_need_not_be_text(workdir, tmp_path):
 def test_labels_may_begin_with_a_quotation_mark(tmp_path):
   path = tmp_path / 'labels.txt'
   path.write_text('"two\\nlines"\n"Heroes" by Bowie\nplain')
+  twice = tmp_path / 'twice.txt'
+  twice.write_text('crane\nbird\ncrane\n')
+  assert predict.read_labels(str(twice), 3) == [
+    'crane (0)',
+    'bird',
+    'crane (2)',
+  ]
   assert predict.read_labels(str(path), 3) == [
     'two\nlines',
     '"Heroes" by Bowie',

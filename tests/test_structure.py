@@ -1,6 +1,7 @@
 """Imports point one way, have no side effects, and need no TensorFlow."""
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -72,6 +73,30 @@ def test_rooms_import_downwards():
     if other != 'vit_jax' and row[room(other)] > row[room(name)]
   ]
   assert not wrong
+
+
+def imports_at_once(path):
+  """Yields the modules of the package that a file imports when it is imported."""
+  for node in ast.parse(path.read_text()).body:
+    if isinstance(node, ast.ImportFrom):
+      for alias in node.names:
+        full = f'{node.module}.{alias.name}'
+        yield full if full in MODULES else node.module
+
+
+def test_no_module_imports_itself_by_way_of_others():
+  """Such a module fails or not, depending on which one a program imports first."""
+  graph = {
+    name: sorted({x for x in imports_at_once(path) if x in MODULES} - {name})
+    for name, path in MODULES.items()
+  }
+  # A package's own module may import its parts, which name it in full.
+  graph = {
+    name: [x for x in others if not name.startswith(f'{x}.')]
+    for name, others in graph.items()
+  }
+  sorter = graphlib.TopologicalSorter(graph)
+  sorter.prepare()  # Raises CycleError, which names the modules.
 
 
 def exports(package):

@@ -22,6 +22,7 @@ from vit_jax.data.augmentation import transforms
 from vit_jax.data.texts import text
 from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
+from vit_jax.weights import checks
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import released
 
@@ -76,7 +77,7 @@ def _released(weights: weights_lib.Weights, name: str) -> weights_lib.Weights:
     preprocessing=preprocessing.Preprocessing(size=(size, size)),
   )
   with weights_lib.naming(weights.source):
-    weights_lib.check(weights)
+    checks.check(weights)
   return weights
 
 

@@ -94,6 +94,17 @@ def test_a_refusal_says_what_to_do(hub, run, monkeypatch):
   assert not hub.repositories
 
 
+def test_addresses_that_are_no_weights_give_one_line():
+  for command in (
+    ['push', 'https://localhost:1/x.npz', 'a/b'],
+    ['report', 'https://localhost:1/run'],
+  ):
+    done = call_command(*command)
+    assert done.returncode == 1
+    assert 'Traceback' not in done.stderr
+    assert 'localhost' in done.stderr
+
+
 @pytest.mark.parametrize('words', [(), ('a',), ('a', 'b'), ('a', 'b/c/d')])
 def test_two_words_are_needed(words):
   done = call_command('push', *words)

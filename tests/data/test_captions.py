@@ -184,6 +184,8 @@ def test_image_names_may_be_in_another_unicode_form(tmp_path, on_disk):
     ('jsonl', '["1.jpg", "cat"]', 'line 2: not of the form'),
     ('jsonl', '{"image": 1, "caption": "cat"}', 'line 2: not of the form'),
     ('jsonl', '{"image": "1.jpg", "caption": ""}', 'of 1.jpg is empty'),
+    ('jsonl', '[' * 200_000, 'captions.jsonl, line 2: not JSON'),
+    ('jsonl', r'{"image": "1.jpg", "caption": "a\ud83d"}', 'line 2: .*utf-8'),
   ],
 )
 def test_a_bad_line_is_named(tmp_path, suffix, line, message):

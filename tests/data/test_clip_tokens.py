@@ -1,6 +1,8 @@
 """Token ids of CLIP are those of transformers and of open_clip."""
 
+import json
 import pickle
+import shutil
 
 from golden_files import GOLDEN
 from golden_files import golden_json
@@ -42,6 +44,19 @@ def test_every_file_becomes_a_tokenizer_json(tmp_path):
     one = text.get_tokenizer('clip', FOLDER / file, 16)
     again = pickle.loads(pickle.dumps(text.get_tokenizer('clip', path, 16)))
     np.testing.assert_array_equal(one(TEXTS), again(TEXTS))
+
+
+def test_a_vocabulary_may_have_the_word_model(tmp_path):
+  for name in ('vocab.json', 'merges.txt'):
+    shutil.copy(FOLDER / name, tmp_path)
+  words = json.loads((tmp_path / 'vocab.json').read_text())
+  want = text.get_tokenizer('clip', tmp_path / 'vocab.json', 16)(TEXTS)
+  words['model'] = len(words)  # As CLIP's has.
+  (tmp_path / 'vocab.json').write_text(json.dumps(words))
+  found = text.get_tokenizer('clip', tmp_path / 'vocab.json', 16)
+  np.testing.assert_array_equal(found(TEXTS), want)
+  saved = text.TOKENIZERS['clip'].content(tmp_path / 'vocab.json')
+  assert isinstance(json.loads(saved)['model'], dict)
 
 
 def test_wrong_vocabularies_are_named(tmp_path):

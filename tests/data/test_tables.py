@@ -234,6 +234,9 @@ def test_the_command_says_what_a_table_has(rows, tmp_path):
   path = write(rows, tmp_path / 't.csv')
   sheet = tmp_path / 'sheet.png'
   text = call_command('data', str(path), f'--sheet={sheet}').stdout
+  both = call_command('data', str(path), f'--sheet={sheet}', '--json')
+  assert json.loads(both.stdout)['splits']
+  assert str(sheet) in both.stderr
   assert 'train (train): 12 images' in text
   assert 'blue 4, green 4, red 4' in text
   assert '20 x 24 (median), 20 to 20 x 24 to 24' in text

@@ -51,6 +51,17 @@ def test_models_are_averaged_by_class(models, image):
   assert found == pytest.approx(want, rel=1e-6)
 
 
+def test_numbers_of_different_units_have_no_mean():
+  both = [Skipping(), Skipping()]
+  for model, unit in zip(both, ('cm', 'm'), strict=True):
+    changes = {'task': 'regression', 'units': [unit, 's']}
+    model.weights = dataclasses.replace(model.weights, **changes)
+  with pytest.raises(
+    errors.UserError, match=r'in a \[cm\], b \[s\], .* a \[m\]'
+  ):
+    ensemble.Ensemble(both)
+
+
 class Skipping:
   """A model whose row of an image is the image's index, and which skips some."""
 

@@ -29,6 +29,15 @@ def test_saves_best_evaluation_between_checkpoints(tmp_path):
   assert steps == {10, 20}
 
 
+def test_diverged_parameters_are_not_evaluated(tmp_path):
+  def step(state, batch, key):
+    value = jnp.array(jnp.nan if int(state.step) > 2 else 1.0)
+    return state.replace(step=state.step + 1), {'train_loss': value}
+
+  with pytest.raises(errors.UserError, match='Training diverged: at step 5 '):
+    run(tmp_path, step=step, accuracies=[], eval_every=5, progress_every=0)
+
+
 @pytest.mark.parametrize('last', [20, 10])
 def test_evaluation_that_a_stop_prevented_is_made_up_for(
   last, tmp_path, monkeypatch

@@ -13,6 +13,7 @@ from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.models import positions
 from vit_jax.runtime import errors
+from vit_jax.weights import checks
 from vit_jax.weights import families
 from vit_jax.weights import formats
 from vit_jax.weights import npz
@@ -140,7 +141,7 @@ def test_large_vits_are_written_to_all_formats(
   width, _, mlp_dim, num_heads = SIZES[size]
   flat = of_size(size, classifier, 1, num_classes)
   weights = npz.described(flat, 'model')
-  weights_lib.check(weights)
+  checks.check(weights)
   encoder = weights.model['transformer']
   assert (encoder['mlp_dim'], encoder['num_heads']) == (mlp_dim, num_heads)
   assert weights.image_shape == (224, 224, 3)

@@ -179,7 +179,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
 
 
 # Flags that may be addresses, and texts that may begin like one.
-MAY_BE_ADDRESSES = ('model', 'pretrained_dir', 'real_labels')
+MAY_BE_ADDRESSES = ('dataset', 'model', 'pretrained_dir', 'real_labels')
 TEXTS = ('command', 'labels')
 
 

@@ -12,6 +12,7 @@ standard deviation are those of pixels from 0 to 1, for config.pp.mean and confi
 from collections.abc import Sequence
 import dataclasses
 import json
+import sys
 
 from absl import flags
 import cv2
@@ -139,4 +140,5 @@ def _draw(dataset: str, split: str, options: flags.FlagValues) -> None:
   _, data = cv2.imencode('.png', sheet[..., ::-1])
   with errors.writing(f'sheet={options.sheet}'):
     storage.write_bytes(data.tobytes(), storage.local_path(options.sheet))
-  print(f'Images of every class are in {options.sheet}.')
+  text = f'Images of every class are in {options.sheet}.'
+  print(text, file=sys.stderr)  # The JSON is on standard output.

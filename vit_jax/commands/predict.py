@@ -47,7 +47,7 @@ def read_labels(path: str, count: int) -> list[str]:
     raise errors.UserError(
       f'labels={path} has {len(labels)} lines, but the model has {count} classes.'
     )
-  return labels
+  return weights_lib.distinct(labels)
 
 
 def _write(

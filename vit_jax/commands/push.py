@@ -18,6 +18,7 @@ from vit_jax import checkpoint
 from vit_jax.reporting import model_card
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
+from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import formats
 from vit_jax.weights import hub
@@ -62,9 +63,10 @@ def main(argv: Sequence[str]) -> None:
     raise errors.UserError(
       'Give a run or weights, and USER/NAME: vit-jax push /tmp/run USER/NAME'
     )
-  run = workdir_lib.at(argv[1])
-  is_run = 'dataset' in files.read_json(run.config)
-  weights = checkpoint.read(run.artifact if is_run else argv[1])
+  run = workdir_lib.at(argv[1]) if storage.may_be_workdir(argv[1]) else None
+  if run and 'dataset' not in files.read_json(run.config):
+    run = None
+  weights = checkpoint.read(run.artifact if run else argv[1])
   with tempfile.TemporaryDirectory() as temporary:
     folder = pathlib.Path(temporary) / 'model'
     library = _convert(weights, str(folder))
@@ -73,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
       weights,
       argv[2],
       library=library,
-      run=run if is_run else None,
+      run=run,
       license_name=options.license,
     )
     address = hub.push(

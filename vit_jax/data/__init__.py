@@ -11,7 +11,7 @@ splits         split notation, `train[:90%]`
 unsplit        data sets without a test split
 subsets        few shots, balanced classes
 class_counts   images of each class
-class_order    order of classes
+class_names    names of classes, compared and ordered
 numbers        scale of numbers that images are labelled with
 label_texts    labels for people
 real_labels    ReaL labels of ImageNet

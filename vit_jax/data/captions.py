@@ -138,6 +138,7 @@ def _read(path: pathlib.Path) -> Captions:
           images[name] = _find_image(path.parent, name)
         if not caption.strip():
           raise ValueError(f'the caption of {name} is empty')
+        caption.encode()  # Raises a ValueError at half a character.
         captions.setdefault(images[name], []).append(caption.strip())
     except ValueError as e:
       raise errors.UserError(f'{path}, line {number}: {e}.') from e
@@ -168,7 +169,7 @@ def _parse_tsv(line: str) -> Iterator[tuple[str, str]]:
 def _parse_jsonl(line: str) -> Iterator[tuple[str, str]]:
   try:
     row = json.loads(line)
-  except ValueError as e:
+  except (ValueError, RecursionError) as e:
     raise ValueError(f'not JSON: {e}') from e
   row = row if isinstance(row, dict) else {}
   captions = row.get('captions', [row.get('caption')])

@@ -13,7 +13,7 @@ import unicodedata
 from absl import logging
 import numpy as np
 
-from vit_jax.data import class_order
+from vit_jax.data import class_names as class_names_lib
 from vit_jax.data import image_files
 from vit_jax.data import splits as splits_lib
 from vit_jax.data import unsplit
@@ -82,7 +82,7 @@ def _has_images(folder: pathlib.Path) -> bool:
 def _open_unsplit(root: pathlib.Path, split: str) -> FileSource:
   """Lists the images of a part of 'train', the only split."""
   classes = _find_classes(root, root)
-  class_names = class_order.ordered(classes)
+  class_names = class_names_lib.ordered(classes)
   files = [
     (path, label)
     for label, name in enumerate(class_names)
@@ -119,7 +119,7 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
   }
   parts = splits_lib.parse_split(split, sizes, str(root))
   _check_classes(splits, root)
-  class_names = class_order.ordered(set().union(*splits.values()))
+  class_names = class_names_lib.ordered(set().union(*splits.values()))
   files = {
     name: _labelled(splits[name], class_names, root) for name, _, _ in parts
   }

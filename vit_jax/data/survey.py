@@ -100,9 +100,9 @@ def _examine(source: sources.Source, channels: int, index: int) -> _Facts:
   name = f'image {index}'
   try:
     example = source[index]
-    image, name = example['image'], example['name']
-    header = _header(image)
-    image = decoding.as_pixels(image, channels)
+    data, name = example['image'], example['name']
+    image = decoding.as_pixels(data, channels)  # Refuses what is damaged.
+    header = _header(data)
   except (OSError, ValueError) as e:
     return _Facts(
       getattr(e, 'filename', None) or name,

@@ -44,6 +44,12 @@ class Ensemble:
           f' {other.source} {_what(other)}: only models with equal classes can'
           f' predict together.'
         )
+      if weights_lib.units(other) != weights_lib.units(self.weights):
+        raise errors.UserError(
+          f'{self.weights.source} predicts in {_units(self.weights)},'
+          f' {other.source} in {_units(other)}: numbers of different units have no'
+          f' mean.'
+        )
       self._orders.append(scores.class_map(names, other.class_names))
 
   @property
@@ -81,6 +87,11 @@ def _common(
       next(rows, ended) if x[0] < newest else x
       for x, rows in zip(found, of_models, strict=True)
     ]
+
+
+def _units(weights: weights_lib.Weights) -> str:
+  found = weights_lib.units(weights) or {}
+  return ', '.join(f'{name} [{unit}]' for name, unit in found.items())
 
 
 def _what(weights: weights_lib.Weights) -> str:

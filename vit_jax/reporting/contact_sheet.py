@@ -89,7 +89,8 @@ def of_classes(source: sources.LabelledSource) -> Sheet:
   """Draws the first images of each class, squeezed to squares.
 
   Images that are labelled with numbers are drawn from the lowest to the highest
-  first one. Leaves out files that cannot be decoded.
+  first one. Leaves out files that cannot be decoded; raises `errors.UserError` if
+  that is all.
   """
   images, captions = [], []
   for i in _chosen(source):
@@ -102,6 +103,8 @@ def of_classes(source: sources.LabelledSource) -> Sheet:
     small = small.reshape(_MIN_SIDE, _MIN_SIDE, -1).astype(np.float32) / 255
     images.append(colours.of_image(small))
     captions.append(label_texts.lines(example['label'], source))
+  if not images:
+    raise errors.UserError('None of the images of a sheet can be decoded.')
   return draw(np.stack(images), captions)
 
 

@@ -47,8 +47,10 @@ def of_workdir(
   Raises:
     errors.UserError: if there is no run, or the page cannot be written.
   """
-  run = workdir_lib.at(workdir)
-  config = files.read_json(run.config)
+  config = {}
+  if storage.may_be_workdir(workdir):
+    run = workdir_lib.at(workdir)
+    config = files.read_json(run.config)
   if 'dataset' not in config:
     raise errors.UserError(
       f'{workdir} is not a workdir: it has no config.json of a run.'

@@ -57,9 +57,14 @@ def packaged(inside: str, beside: str) -> pathlib.Path:
   return folder if folder.is_dir() else package.parent / beside
 
 
+def may_be_workdir(path: str) -> bool:
+  """Whether a path is on this machine or in a bucket that runs are written to."""
+  return not is_address(path) or path.startswith('gs://')
+
+
 def make_workdir(workdir: str) -> Path:
   """Makes a folder, or checks that a bucket can be written."""
-  if is_address(workdir) and not workdir.startswith('gs://'):
+  if not may_be_workdir(workdir):
     raise errors.UserError(
       f'workdir={workdir} must be a folder or gs://BUCKET/FOLDER.'
     )

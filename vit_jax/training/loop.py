@@ -128,6 +128,7 @@ def run(
         # An evaluation could take longer than the time left before a stop.
         if due(step, config.eval_every) and not stop:
           reports.flush()
+          reports.check_finite(step, metrics)
           test_metrics = new_metrics = _evaluate(parts, state)
           quality = parts.saver.quality(test_metrics)
           save = save or (config.checkpoint_every > 0 and quality > best)

@@ -1,6 +1,7 @@
 """Weights in every format: find them, read them, adapt them, write them.
 
 record          `Weights`: parameters, model, labels, preprocessing, source
+checks          whether they fit their model and become predictions
 released        a name to a file, downloaded where needed
 hub             puts folders on the Hugging Face hub
 formats         the table of formats; reads and converts any of them
@@ -35,6 +36,7 @@ __all__ = (
   'adaptation',
   'array_files',
   'artifact',
+  'checks',
   'formats',
   'hub',
   'initial',

@@ -15,6 +15,7 @@ from vit_jax.configs import spec
 from vit_jax.data import preprocessing as preprocessing_lib
 from vit_jax.models import flops
 from vit_jax.runtime import errors
+from vit_jax.weights import checks
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import resized_positions
 
@@ -74,7 +75,7 @@ def adapt(
       _resize_posemb(flat, length, model_config, grid, old_grid)
     if (name := what.token_mixing) in flat:
       _check_mixer(flat[name].shape[0], want[name].shape[0])
-    weights_lib.check_fit(flat, want, what.name or 'the model')
+    checks.check_fit(flat, want, what.name or 'the model')
   flat = {k: np.asarray(v, want[k].dtype) for k, v in flat.items()}
   return weights_lib.unflatten(flat)
 
@@ -106,7 +107,7 @@ def at_size(
       params=weights_lib.unflatten(flat),
       preprocessing=_preprocessing_at(weights.preprocessing, size),
     )
-    weights_lib.check(resized)
+    checks.check(resized)
   return resized
 
 

@@ -16,6 +16,7 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
 from vit_jax.weights import array_files
+from vit_jax.weights import checks
 from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import to_huggingface
@@ -146,7 +147,7 @@ def load(directory: os.PathLike | str) -> weights_lib.Weights:
         f'{directory / LABELS} has {len(labels)} lines, but {CONFIG} says'
         f' {num_classes} classes.'
       )
-    weights_lib.check(weights)
+    checks.check(weights)
   return weights
 
 

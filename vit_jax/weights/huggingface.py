@@ -10,6 +10,7 @@ from absl import logging
 from vit_jax.configs import labels as labels_lib
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
+from vit_jax.weights import checks
 from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import other_models
@@ -91,7 +92,7 @@ def from_state_dict(
     defaults = {k: v for k, v in defaults.items() if k not in _COLOURS}
   preprocessor = {**defaults, **preprocessor}
   weights = _describe(weights, config, preprocessor)
-  weights_lib.check(weights, names)
+  checks.check(weights, names)
   return weights
 
 

@@ -15,6 +15,7 @@ from vit_jax.models import blocks
 from vit_jax.models import positions
 from vit_jax.runtime import errors
 from vit_jax.weights import adaptation
+from vit_jax.weights import checks
 from vit_jax.weights import record as weights_lib
 
 
@@ -124,7 +125,7 @@ def lit_params(
     want['head'] = head or _random_head(want['head'], seed)
   params['img'] = adaptation.adapt(weights, want, module.image, grid=grid)
   with weights_lib.naming(weights.source):
-    weights_lib.check_fit(
+    checks.check_fit(
       weights_lib.flatten(params), weights_lib.flatten(shapes), 'the model'
     )
   params = jax.tree.map(lambda x, s: np.asarray(x, s.dtype), params, shapes)

@@ -16,6 +16,7 @@ from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import array_files
 from vit_jax.weights import big_vision
+from vit_jax.weights import checks
 from vit_jax.weights import extras
 from vit_jax.weights import infer
 from vit_jax.weights import record as weights_lib
@@ -38,7 +39,7 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
   else:
     arrays = array_files.read_npz(path)
   weights = described(arrays, path.stem)
-  weights_lib.check(weights)
+  checks.check(weights)
   return weights
 
 

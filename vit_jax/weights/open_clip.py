@@ -8,6 +8,7 @@ from absl import logging
 
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
+from vit_jax.weights import checks
 from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import open_clip_names
@@ -86,7 +87,7 @@ def from_state_dict(
     },
     loss='sigmoid' if 'b' in weights.params else 'softmax',
   )
-  weights_lib.check(weights, names)
+  checks.check(weights, names)
   return weights
 
 

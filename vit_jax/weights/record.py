@@ -4,7 +4,6 @@ import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
-import math
 from typing import Any
 
 import flax.linen as nn
@@ -14,7 +13,6 @@ from jaxtyping import Array
 import numpy as np
 
 from vit_jax import models
-from vit_jax.configs import images
 from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
@@ -216,14 +214,14 @@ def check_can_predict(weights: Weights) -> None:
     )
 
 
-def distinct(names: Sequence[str]) -> Sequence[str]:
+def distinct(names: Sequence[str]) -> list[str]:
   """Returns names of which none occurs twice: 'crane' becomes 'crane (134)'.
 
   ImageNet has a bird and a machine of that name, and classes are found by name.
   """
   counts = collections.Counter(names)
   if len(counts) == len(names):
-    return names
+    return list(names)
   return [f'{x} ({i})' if counts[x] > 1 else x for i, x in enumerate(names)]
 
 
@@ -247,105 +245,3 @@ def describe(weights: Weights) -> str:
   size = f'{shape[0]}x{shape[1]} pixels' if shape else 'unknown image size'
   facts = f'{count:,} parameters, {len(weights.class_names)} classes, {size}'
   return f'{name}: {facts}' if name else facts
-
-
-def check(weights: Weights, names: Mapping[str, str] | None = None) -> None:
-  """Raises `WeightsError` unless the parameters fit the model.
-
-  Args:
-    weights: what to check; passes if the model or the image size is unknown.
-    names: what the file calls its arrays, by their official names.
-  """
-  shape = weights.image_shape
-  if weights.model is None or shape is None:
-    return
-  _check_preprocessing(weights.preprocessing)
-  _check_outputs(weights)
-  wrong = [n for n in weights.class_names if not isinstance(n, str)]
-  if wrong:
-    raise WeightsError(f'has the label {wrong[0]!r}, which is not text.')
-  try:
-    want = models.abstract_params(weights.module(), shape)
-  except DAMAGED as e:
-    raise WeightsError(
-      f'does not make a model: {errors.first_line(e)} Its shapes or its'
-      f' config.json are damaged, or belong to another architecture.'
-    ) from e
-  check_fit(flatten(weights.params), flatten(want), 'its model', names)
-
-
-def _check_outputs(weights: Weights) -> None:
-  """Raises `WeightsError` unless outputs become predictions."""
-  is_number = lambda x: isinstance(x, int | float) and math.isfinite(x)
-  temperature, limits = weights.temperature, weights.thresholds
-  if not (is_number(temperature) and temperature > 0):
-    raise WeightsError(f'has the temperature {temperature!r}, must be above 0.')
-  if limits and not (
-    len(limits) == len(weights.class_names) and all(map(is_number, limits))
-  ):
-    raise WeightsError(
-      f'has the thresholds {errors.some([str(x) for x in limits])}: it needs one'
-      f' number for each of {len(weights.class_names)} classes, or none.'
-    )
-  for name, value, known in (
-    ('task', weights.task, labels_lib.TASKS),
-    ('loss', weights.loss, labels_lib.every(labels_lib.LOSSES)),
-  ):
-    if value not in known:
-      raise WeightsError(
-        f'has the {name} {value!r}, must be one of {", ".join(known)}.'
-      )
-
-
-def _check_preprocessing(record: preprocessing_lib.Preprocessing) -> None:
-  if record.interpolation not in images.INTERPOLATIONS:
-    raise WeightsError(
-      f'has the interpolation {record.interpolation!r}, must be one of'
-      f' {", ".join(images.INTERPOLATIONS)}.'
-    )
-  resize, size = record.resize_test, record.size
-  sides = (resize, resize) if isinstance(resize, int) else resize
-  if sides and size and any(a < b for a, b in zip(sides, size, strict=True)):
-    raise WeightsError(
-      f'resizes images to {sides[0]}x{sides[1]} and takes {size[0]}x{size[1]}'
-      f' pixels of them, which are more.'
-    )
-  for name, values in (('mean', record.mean), ('std', record.std)):
-    is_right = len(values) in (1, record.channels) and all(
-      isinstance(v, int | float)
-      and math.isfinite(v)
-      and (name == 'mean' or v > 0)
-      for v in values
-    )
-    if not is_right:
-      raise WeightsError(
-        f'has the {name} {tuple(values)} of pixels: it needs 1 number or'
-        f' {record.channels}, one a channel, and std must be greater than 0.'
-      )
-
-
-def check_fit(
-  have: Mapping[str, Any],
-  want: Mapping[str, Any],
-  model: str,
-  names: Mapping[str, str] | None = None,
-) -> None:
-  """Raises `WeightsError` unless flat names and shapes are those of `model`."""
-  rows = []
-  for key in sorted(have.keys() | want.keys()):
-    name = f'{key} ({names[key]})' if names and key in names else key
-    if key not in have:
-      rows.append(f'  {name}: missing, the model wants {want[key].shape}')
-    elif key not in want:
-      rows.append(f'  {name}: {have[key].shape}, the model has no such array')
-    elif have[key].shape != want[key].shape:
-      rows.append(
-        f'  {name}: {have[key].shape}, the model wants {want[key].shape}'
-      )
-  if rows:
-    raise WeightsError(
-      f'does not fit {model}: {len(rows)} arrays differ'
-      f' ({len(have)} in the file, {len(want)} in the model).\n'
-      + '\n'.join(rows[:5])
-      + '\nIs it another variant? See config.model and config.pretrained.'
-    )

@@ -20,6 +20,7 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.weights import checks
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import units
 from vit_jax.weights import vocabularies
@@ -89,7 +90,7 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
     reason = f'belongs to another version: {e}'
     raise errors.UserError(f'{workdir.config} {reason}') from e
   with weights_lib.naming(step):
-    weights_lib.check(weights)
+    checks.check(weights)
   return weights
 
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from vit_jax.configs import common
 from vit_jax.configs import labels as labels_lib
+from vit_jax.data import class_names
 from vit_jax.data import stacks
-from vit_jax.data.rows import table_labels
 from vit_jax.runtime import errors
 
 _IMAGES, _LABELS = 'images', 'labels'
@@ -110,7 +110,7 @@ def _labels(
     fallback = [f'target_{i + 1}' for i in range(count)]
     names = names or (['target'] if count == 1 else fallback)
     _check_names(names, count, path)
-    names = table_labels.distinct(names, f'{path}: class_names')
+    names = class_names.distinct(names, f'{path}: class_names')
     table = dict(zip(names, values.T.tolist(), strict=True))
     task = labels_lib.REGRESSION
     return table, {'task': task, 'target': ','.join(names)}

@@ -1,17 +1,15 @@
 """Labels of the rows of a table: a class, any number of classes, or numbers."""
 
-import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import math
 import os
 from typing import Any
-import unicodedata
 
 import numpy as np
 
 from vit_jax.configs import labels as labels_lib
-from vit_jax.data import class_order
+from vit_jax.data import class_names
 from vit_jax.data.rows import table_files
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
@@ -120,15 +118,11 @@ def _weights(rows: _Rows) -> np.ndarray:
   return weights
 
 
-def _text(value: Any) -> str:
-  """Returns a label as text that compares equal on every machine."""
-  return unicodedata.normalize('NFC', str(value)).strip()
-
-
 def _multiclass(rows: _Rows) -> Labels:
   column = rows.columns.label
   texts = [
-    '' if value is None else _text(value) for value in rows.table[column]
+    '' if value is None else class_names.text(value)
+    for value in rows.table[column]
   ]
   names = _class_names([[text] if text else [] for text in texts], rows)
   places = {name: place for place, name in enumerate(names)}
@@ -175,7 +169,7 @@ def _several(value: Any, separator: str) -> list[str]:
     value = value.split(separator)
   elif not isinstance(value, list):
     value = [value]
-  texts = [_text(part) for part in value if part is not None]
+  texts = [class_names.text(part) for part in value if part is not None]
   return [text for text in texts if text]
 
 
@@ -214,7 +208,9 @@ def _class_names(of_rows: Sequence[Iterable[str]], rows: _Rows) -> list[str]:
   if rows.columns.classes:
     return _names_of_file(rows.columns.classes)
   if rows.columns.class_names:
-    return distinct(rows.columns.class_names, f'{rows.path}: class_names')
+    return class_names.distinct(
+      rows.columns.class_names, f'{rows.path}: class_names'
+    )
   found: dict[str, set[str]] = {}  # By split.
   for names, split in zip(of_rows, rows.of_row, strict=True):
     found.setdefault(split, set()).update(names)
@@ -226,7 +222,7 @@ def _class_names(of_rows: Sequence[Iterable[str]], rows: _Rows) -> list[str]:
       f'{rows.path} has labels in other splits that train lacks: {errors.some(extra)}'
       f' ({rows.name(row)}). A model knows only the classes it was trained on.'
     )
-  return class_order.ordered(known)
+  return class_names.ordered(known)
 
 
 def _names_of_file(path: str) -> list[str]:
@@ -237,17 +233,7 @@ def _names_of_file(path: str) -> list[str]:
     raise errors.UserError(
       f'config.columns.classes={file} cannot be read: {e}.'
     ) from e
-  return distinct(names, f'config.columns.classes={file}')
-
-
-def distinct(names: Sequence[str], where: str) -> list[str]:
-  """Returns names as labels; raises `errors.UserError` if one is empty or twice."""
-  texts = [_text(name) for name in names]
-  counts = collections.Counter(texts)
-  if wrong := [name for name in texts if not name or counts[name] > 1]:
-    what = f'{wrong[0]!r} twice' if wrong[0] else 'an empty name'
-    raise errors.UserError(f'{where} has {what}: each must be another name.')
-  return texts
+  return class_names.distinct(names, f'config.columns.classes={file}')
 
 
 def _unknown(

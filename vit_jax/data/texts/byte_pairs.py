@@ -115,7 +115,8 @@ def read(path: os.PathLike | str) -> tokenizers.Tokenizer:
     if not text.lstrip().startswith('{'):
       merges = _merges(text)[:_MAX_MERGES]
       return _made(_numbered(merges), merges)
-    if 'model' in (content := json.loads(text)):
+    content = json.loads(text)
+    if _is_whole(content):
       tokenizer = tokenizers.Tokenizer.from_str(text)
       tokenizer.no_truncation()
       tokenizer.no_padding()
@@ -143,8 +144,14 @@ def _renamed(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 def as_json(path: os.PathLike | str) -> bytes:
   """Returns a vocabulary as a `tokenizer.json`."""
   data = token_ids.read(path)
-  is_whole = data.lstrip().startswith(b'{') and 'model' in json.loads(data)
-  return data if is_whole else read(path).to_str(pretty=True).encode()
+  if data.lstrip().startswith(b'{') and _is_whole(json.loads(data)):
+    return data
+  return read(path).to_str(pretty=True).encode()
+
+
+def _is_whole(content: Any) -> bool:
+  """Whether a JSON is a `tokenizer.json`; a `vocab.json` has a token 'model'."""
+  return isinstance(content.get('model'), dict)
 
 
 def _merges(text: str) -> list[tuple[str, str]]:

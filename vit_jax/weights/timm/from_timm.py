@@ -12,6 +12,7 @@ from vit_jax.configs import images
 from vit_jax.configs import spec
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
+from vit_jax.weights import checks
 from vit_jax.weights import extras
 from vit_jax.weights import infer
 from vit_jax.weights import other_models
@@ -109,7 +110,7 @@ def from_state_dict(
     params, model_name, _image_size(config), usual_positions=False
   )
   weights = _describe(weights, config, arguments)
-  weights_lib.check(weights, names)
+  checks.check(weights, names)
   if config.get(PROJECTED):
     weights = vits.head_as_projection(weights)
   return weights

@@ -1,0 +1,30 @@
+"""Names of classes, or of numbers, as they are compared and ordered."""
+
+import collections
+from collections.abc import Collection, Iterable
+from typing import Any
+import unicodedata
+
+from vit_jax.runtime import errors
+
+
+def text(value: Any) -> str:
+  """Returns a label as text that compares equal on every machine."""
+  return unicodedata.normalize('NFC', str(value)).strip()
+
+
+def distinct(names: Iterable[Any], where: str) -> list[str]:
+  """Returns names as `text`; raises `errors.UserError` if one is empty or twice."""
+  texts = [text(name) for name in names]
+  counts = collections.Counter(texts)
+  if wrong := [name for name in texts if not name or counts[name] > 1]:
+    what = f'{wrong[0]!r} twice' if wrong[0] else 'an empty name'
+    raise errors.UserError(f'{where} has {what}: each must be another name.')
+  return texts
+
+
+def ordered(names: Collection[str]) -> list[str]:
+  """Returns names as text sorts them, but whole numbers by their value."""
+  if all(name.lstrip('-').isdecimal() for name in names):
+    return sorted(names, key=lambda name: (int(name), name))
+  return sorted(names)
