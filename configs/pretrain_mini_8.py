@@ -50,9 +50,11 @@ def get_config(folder_size: str) -> ml_collections.ConfigDict:
   config.total_epochs = 25.0
   config.decay_type = 'constant'
   if size == '64':
-    config.total_epochs = 15.0
-    config.base_lr = 0.001
-    config.decay_type = 'cosine'
+    config.total_epochs = 5.0
+    config.warmup_epochs = 0.25
+    config.decay_type = 'linear'
+    config.base_lr = 0.0015
+    config.ema_decay = 0.998
   config.progress_every = 50
   config.eval_every_epochs = 5.0
   config.checkpoint_every_epochs = 0.5
