@@ -236,5 +236,6 @@ def test_a_run_by_onednn_multiplies_by_onednn(tmp_path):
   assert process.returncode == 0, err
   assert 'Matrix products in bfloat16: onednn.' in err
   assert ',matmul,' in out
+  assert 'compilation cache' not in err
   saved = files.read_json(workdir_lib.at(f'{tmp_path}/run').config)
   assert saved['cpu_products'] == 'onednn'

@@ -1,10 +1,12 @@
 """Compiled programs, kept between processes."""
 
 import os
+import warnings
 
 import jax
 import platformdirs
 
+from vit_jax.runtime import onednn
 from vit_jax.runtime import processor
 from vit_jax.runtime import storage
 
@@ -32,6 +34,11 @@ def enable() -> None:
   # entry when it adds one, to keep the limit.
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.05)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+  if onednn.is_used():
+    # XLA cannot write programs with calls of oneDNN, and JAX warns at each.
+    warnings.filterwarnings(
+      'ignore', r'Error writing persistent compilation cache entry.*bad_alloc'
+    )
 
 
 def folder() -> storage.Path:
