@@ -89,11 +89,35 @@ def test_check_compares_accuracy_and_classes(recorded, tmp_path):
 @pytest.mark.slow
 def test_result_without_its_model_is_not_checked(recorded, tmp_path):
   folder, workdir, output = recorded
-  record_result.record(workdir, tmp_path / 'new', HOW, model=False)
+  record_result.record(workdir, tmp_path / 'new', HOW, model='')
   names = lambda root: {path.name for path in root.iterdir()}
   assert names(output) - names(tmp_path / 'new') == {'model'}
   with pytest.raises(errors.UserError, match='without its model. x trains it'):
     check_result.check(tmp_path / 'new', str(folder))
+
+
+@pytest.mark.slow
+def test_result_whose_model_is_elsewhere_is_checked(recorded, tmp_path):
+  folder, workdir, _ = recorded
+  for name, run in (('small', 'artifact_ema'), ('wrong', 'artifact')):
+    checkpoint.save(
+      checkpoint.load(workdir / run), tmp_path / f'{name}.npz', np.float16
+    )
+  record = lambda path: record_result.record(
+    workdir, tmp_path / 'new', HOW, model=path
+  )
+  with pytest.raises(errors.UserError, match='wrong.npz is not the model of'):
+    record('../wrong.npz')
+  assert not (tmp_path / 'new').exists()
+  record('../small.npz')
+  assert not (tmp_path / 'new' / 'model').exists()
+  table = check_result.check(tmp_path / 'new', str(folder))
+  assert '| examples_test | 15 | 15 |' in table
+  shutil.copytree(folder, tmp_path / 'fewer')
+  for split in ('train', 'test'):
+    shutil.rmtree(tmp_path / 'fewer' / split / 'green')
+  with pytest.raises(errors.UserError, match='has the classes blue, red'):
+    check_result.check(tmp_path / 'new', str(tmp_path / 'fewer'))
 
 
 def test_results_page_has_the_recorded_numbers():

@@ -24,7 +24,7 @@ from vit_jax.runtime import files
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir
-from vit_jax.weights import artifact
+from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
 
 _TOLERANCE = 0.005
@@ -48,12 +48,12 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
       f'{folder} is not a result: {record_result.RESULT} or config.json is missing.'
       f' See python -m tools.record_result.'
     )
-  if not artifact.is_artifact(folder / record_result.MODEL):
+  if not result['model']:
     raise errors.UserError(
       f'{folder} was recorded without its model. {result["command"]} trains it.'
     )
   config['dataset'] = dataset or config['dataset']
-  weights = artifact.load(folder / record_result.MODEL)
+  weights = formats.read((folder / result['model']).resolve())
   try:
     now = _evaluate(ml_collections.ConfigDict(config), weights)
   except errors.UserError as e:
@@ -76,10 +76,14 @@ def _evaluate(
   config: ml_collections.ConfigDict, weights: weights_lib.Weights
 ) -> dict[str, Any]:
   data, mesh = batching.of_config(config), sharding.make_mesh()
-  if data.class_names != list(weights.class_names):
+  names = list(weights.class_names)
+  nameless = names == weights_lib.numbered_classes(weights.params)  # An .npz.
+  if len(data.class_names) != len(names) or (
+    data.class_names != names and not nameless
+  ):
     raise errors.UserError(
       f'{config.dataset} has the classes {", ".join(data.class_names[:3])} ...,'
-      f' the model {", ".join(weights.class_names[:3])} ...'
+      f' the model {", ".join(names[:3])} ...'
     )
   eval_fn = evaluator.make_eval_fn(
     weights.module(),

@@ -5,8 +5,9 @@ python -m tools.record_result --workdir=/tmp/c10 --output=results/cifar10 \
   --hardware='2 CPU cores' --hours=2 --commit=$(git rev-parse --short HEAD)
 
 The folder has the config, the metrics and their curves, and the model in float16,
-which `tools.check_result` evaluates again; --nomodel omits it, such as for more seeds
-of the same run. Paths of this machine are removed.
+which `tools.check_result` evaluates again. --model= omits it, for more seeds of the same
+run; --model=../../checkpoints/ViT-Mini_8.npz says where it already is. Paths of this
+machine are removed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ def record(
   output: pathlib.Path,
   how: Mapping[str, Any],
   *,
-  model: bool = True,
+  model: str = MODEL,
 ) -> dict[str, Any]:
   """Writes the folder `output` whole or not at all; returns its `result.json`.
 
@@ -49,10 +50,12 @@ def record(
     output: new folder for `result.json`, `config.json`, `metrics.jsonl`,
       `curve.png` and the folder `model`, which `vit-jax predict` takes.
     how: command, hardware, hours and commit, for the reader.
-    model: whether to write `model`.
+    model: path of the model from `output`: 'model' to write it there, another one if
+      it is already in that file, or '' for none.
 
   Raises:
-    errors.UserError: if the run has not ended, or the folder exists.
+    errors.UserError: if the run has not ended, the folder exists, or `model` is
+      another model.
   """
   if output.exists():
     raise errors.UserError(
@@ -67,6 +70,8 @@ def record(
       f'{workdir} has no {source.name}: the run has not ended. The command that'
       f' began it resumes it.'
     )
+  if model not in ('', MODEL):
+    _check_same(source, (output / model).resolve())
   saved = files.read_json(source / artifact.CONFIG)
   lines = run.metrics.read_text(encoding='utf-8')
   rows = curves.read(run)
@@ -77,6 +82,7 @@ def record(
     **how,
     'dataset': config['dataset'],
     'step': saved['info']['step'],
+    'model': model,
     'metrics': _of_model(saved['info']['metrics'], averaged),
     'versions': {m.__name__: m.__version__ for m in (jax, flax, optax, np)},
   }
@@ -86,7 +92,7 @@ def record(
     files.write_text(lines, small.metrics)
     panels = curves.panels(rows, ('loss', 'test accuracy'))
     plot.save(plot.curves(panels, x='step'), folder / 'curve.png')
-    if model:
+    if model == MODEL:
       (folder / MODEL).mkdir()
       _write_small(source, folder / MODEL, saved)
     files.write_json(result, folder / RESULT)
@@ -102,6 +108,20 @@ def _of_model(metrics: Mapping[str, Any], averaged: bool) -> dict[str, Any]:
     for key, value in metrics.items()
     if key.endswith(scores.AVERAGED)
   }
+
+
+def _check_same(source: pathlib.Path, other: pathlib.Path) -> None:
+  small = [
+    {k: np.asarray(v, np.float16) for k, v in array_files.read_npz(path).items()}
+    for path in (source / artifact.WEIGHTS, other)
+  ]
+  mine, theirs = small
+  if mine.keys() != theirs.keys() or not all(
+    np.array_equal(mine[name], theirs[name]) for name in mine
+  ):
+    raise errors.UserError(
+      f'{other} is not the model of {source}: their parameters differ.'
+    )
 
 
 def _write_small(
@@ -132,7 +152,9 @@ def main(argv: Sequence[str]) -> None:
 if __name__ == '__main__':
   flags.DEFINE_string('workdir', None, 'Workdir of the run.', required=True)
   flags.DEFINE_string('output', None, 'New folder to write.', required=True)
-  flags.DEFINE_bool('model', True, 'Record the model too.')
+  flags.DEFINE_string(
+    'model', MODEL, 'Where the model is, from the folder; empty for none.'
+  )
   flags.DEFINE_string('command', None, 'Command of the run.', required=True)
   flags.DEFINE_string('hardware', None, 'Hardware of the run.', required=True)
   flags.DEFINE_float('hours', None, 'Duration of the run.', required=True)
