@@ -2,7 +2,7 @@
 
 python -m benchmarks.command_start --turns=7 --json=results/command_start_cpu.json
 
-`predict` classifies one image with ViT-Mini_4, `train` does one step on the digits. Cold:
+`predict` classifies one image with ViT-Mini_8, `train` does one step on the digits. Cold:
 the cache of compiled programs is empty; warm: the command ran before. The commands
 run in turns, each in processes of its own.
 """
@@ -31,7 +31,7 @@ _JSON = flags.DEFINE_string('json', None, 'File for the numbers.')
 
 _COMMANDS = {
   '--help': ['--help'],
-  'predict': ['predict', '--model=ViT-Mini_4', 'image.png'],
+  'predict': ['predict', '--model=ViT-Mini_8', 'image.png'],
   'train': [
     'train',
     '--config=digits',

@@ -5,7 +5,7 @@ python -m benchmarks.lora --dataset=/path/to/cifar10 --steps=60 --batch=16 \
 python -m benchmarks.lora --variant=ViT-B_16 --batch=8 \
   --json=results/lora_memory_cpu.json
 
-The first fine-tunes ViT-Mini_4 on a few images of each class, each way for as many
+The first fine-tunes ViT-Mini_8 on a few images of each class, each way for as many
 steps. The learning rate of each is chosen on other training images, as `vit-jax sweep`
 does it; the test images are evaluated once for each seed. The same command continues.
 The second trains nothing: it compiles the step of a model of any size.

@@ -15,12 +15,13 @@ from vit_jax.configs import models
 
 def get_config(dataset: str = 'digits') -> ml_collections.ConfigDict:
   config = common.with_dataset(common.get_config(), dataset)
-  config.model = models.get_model_config('ViT-Mini_4')
-  config.pretrained = 'ViT-Mini_4'
+  config.model = models.get_model_config('ViT-Mini_8')
+  config.pretrained = 'ViT-Mini_8'
   config.pp.train = 'train'
-  config.pp.crop = 32
+  config.pp.crop = 64
   config.pp.crop_area = (0.5, 1.0)
   if dataset == 'digits':
+    config.pp.crop = 40  # Digits of 8 px need no more.
     config.pp.crop_area = (0.8, 1.0)
     config.pp.flip = False  # Mirrored digits are not digits.
     config.adapt_channels = 'sum'  # They are grey.

@@ -27,7 +27,7 @@ def get_config(model_folder: str) -> ml_collections.ConfigDict:
   config = common.with_model(config, model)
   entry = registry.entries().get(config.pretrained)
   if entry is not None and not entry.is_family:
-    # A Mixer accepts no other size; ViT-Mini_4 is made for small images.
+    # A Mixer accepts no other size; ViT-Mini_8 is made for small images.
     keeps_size = entry.model.startswith(('Mixer', 'ViT-Mini'))
     config.pp.crop = entry.resolution if keeps_size else 384
   config.total_steps = 500

@@ -84,7 +84,7 @@ def test_vocabularies_can_be_given_and_must_be_known(folders, tmp_path):
   with pytest.raises(
     errors.UserError, match='no text tower .* Use vit-jax pre'
   ):
-    zero_shot.load('ViT-Mini_4')
+    zero_shot.load('ViT-Mini_8')
 
 
 def test_the_command_takes_a_folder_of_transformers(folders):

@@ -32,9 +32,9 @@ def __getattr__(name: str) -> Any:
 def load(path: os.PathLike | str) -> Params:
   """Loads a checkpoint of any format, see `read`, with today's official names.
 
-  >>> params = checkpoint.load('ViT-Mini_4')
+  >>> params = checkpoint.load('ViT-Mini_8')
   >>> params['embedding']['kernel'].shape
-  (4, 4, 3, 192)
+  (8, 8, 3, 192)
   """
   return dict(read(path).params)
 
@@ -44,8 +44,8 @@ def read(
 ) -> weights_lib.Weights:
   """Reads a checkpoint of any format and all that is needed to run it.
 
-  >>> checkpoint.read('ViT-Mini_4').preprocessing.size
-  (32, 32)
+  >>> checkpoint.read('ViT-Mini_8').preprocessing.size
+  (64, 64)
 
   Args:
     path: a file, a folder, a URL, a repository `hf://ORGANISATION/NAME` of the
@@ -74,11 +74,11 @@ def load_pretrained(
 ) -> Params:
   """Loads a checkpoint, see `read`, and adapts it, see `adapt`.
 
-  >>> model = models.get_model('ViT-Mini_4', num_classes=3)
+  >>> model = models.get_model('ViT-Mini_8', num_classes=3)
   >>> params = checkpoint.load_pretrained(
-  ...   pretrained_path='ViT-Mini_4',
+  ...   pretrained_path='ViT-Mini_8',
   ...   init_params=models.init_params(model, (48, 48, 3)),
-  ...   model_config=configs.models.get_model_config('ViT-Mini_4'),
+  ...   model_config=configs.models.get_model_config('ViT-Mini_8'),
   ... )
   >>> params['head']['kernel'].shape
   (192, 3)
@@ -99,6 +99,6 @@ def save(
 ) -> None:
   """Writes parameters as an official `.npz`, whole or not at all.
 
-  >>> checkpoint.save(checkpoint.load('ViT-Mini_4'), 'mini.npz', np.float16)
+  >>> checkpoint.save(checkpoint.load('ViT-Mini_8'), 'mini.npz', np.float16)
   """
   array_files.write_npz(weights_lib.flatten(params), path, dtype)

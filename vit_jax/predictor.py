@@ -37,9 +37,9 @@ def load(
 ) -> 'Predictor':
   """Returns a trained model, ready for use.
 
-  >>> model = vit_jax.load('ViT-Mini_4')
+  >>> model = vit_jax.load('ViT-Mini_8')
   >>> model
-  Predictor(ViT-Mini_4: 2,729,864 parameters, 200 classes, 32x32 pixels)
+  Predictor(ViT-Mini_8: 4,079,816 parameters, 200 classes, 64x64 pixels)
   >>> images = np.zeros([2, 48, 64, 3], np.uint8)  # Or ['photo.jpg', 'other.png'].
   >>> [[(label, probability)], _] = model.predict(images, top_k=1)
 
@@ -66,7 +66,7 @@ def load(
 class Predictor:
   """A trained model and its labels, on all devices of this host.
 
-  >>> model = vit_jax.load('ViT-Mini_4')
+  >>> model = vit_jax.load('ViT-Mini_8')
   >>> image = np.zeros([48, 64, 3], np.uint8)
 
   `images` are file names, addresses, arrays [H, W, C] or [H, W] of uint8, uint16 or

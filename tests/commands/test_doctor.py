@@ -25,7 +25,7 @@ def test_doctor_finds_nothing_wrong(image_folder):
   assert result.stdout.endswith('Ready.\n')
   assert 'FAILED' not in result.stdout
   assert '3 classes, 36 images in train (36 decoded), 15 im' in result.stdout
-  assert 'ViT-Mini_4' in result.stdout
+  assert 'ViT-Mini_8' in result.stdout
   assert 'two steps, losses 2.303, ' in result.stdout
 
 

@@ -96,11 +96,11 @@ def test_each_setting_becomes_the_flag_of_a_command(command, monkeypatch):
     (('data', 'TABLE', '--task=regression'), 'numbers: --target_column=NAME.'),
     (('data', 'TABLE', '--label_column=x', '--target_column=y'), '--task to'),
     (
-      ('evaluate', '--model=ViT-Mini_4', '--dataset=TABLE'),
+      ('evaluate', '--model=ViT-Mini_8', '--dataset=TABLE'),
       'with the labels: --label_column=NAME.',
     ),
     (
-      ('evaluate', '--model=ViT-Mini_4', '--dataset=/nowhere/'),
+      ('evaluate', '--model=ViT-Mini_8', '--dataset=/nowhere/'),
       "no data set '/nowhere/'",
     ),
     (('data', 'TABLE', '--label_column=x', '--split=y'), "--split='train[90"),

@@ -22,8 +22,7 @@ ARGUMENTS = {
   'clip_folder': '/path/to/clip,/path/to/data',
   'siglip_folder': '/path/to/siglip,/path/to/data',
   'sweep': 'b16,oxford_flowers102',
-  'pretrain_mini': '/path/to/tiny_imagenet',
-  'pretrain_mini_8': '/path/to/tiny_imagenet,40',
+  'pretrain_mini': '/path/to/tiny_imagenet,40',
   'imagenette_scratch': '/path/to/imagenette',
   'pretrain': 'b16,imagenet2012',
   'pretrain_augreg': 's16,imagenet2012',
@@ -79,7 +78,7 @@ def test_official_run_files_equal_vit(model, dataset, tfds_name, steps):
     ('b16', 384),
     ('augreg-B_16-224', 384),
     ('mixer_b16', 224),
-    ('ViT-Mini_4', 32),
+    ('ViT-Mini_8', 64),
     (str(GOLDEN / 'vit_token.npz'), None),  # The weights decide.
   ],
 )
@@ -87,6 +86,12 @@ def test_folder_crops_to_the_size_of_its_weights(weights, crop):
   _, config = load('folder', f'{weights},/path/to/data')
   assert config.pp.crop == crop
   validate.validate(config)
+
+
+@pytest.mark.parametrize('argument', ['/images', '/images,32'])
+def test_pretrain_mini_needs_one_of_its_sizes(argument):
+  with pytest.raises(ValueError, match=f"and 40 or 64, not '{argument}'"):
+    load('pretrain_mini', argument)
 
 
 def test_augreg_takes_a_model_or_a_file():

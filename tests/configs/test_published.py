@@ -220,7 +220,6 @@ OURS = {
   'folder',
   'imagenette_scratch',
   'pretrain_mini',
-  'pretrain_mini_8',
   'clip_folder',
   'siglip_folder',
   'tiny_imagenet',

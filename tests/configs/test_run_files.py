@@ -34,7 +34,7 @@ def test_a_file_that_is_here_comes_first(tmp_path, monkeypatch):
 def test_run_file_returns_its_config(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   config = vit_jax.run_file('finetune_mini', '/images')
-  assert (config.pretrained, config.dataset) == ('ViT-Mini_4', '/images')
+  assert (config.pretrained, config.dataset) == ('ViT-Mini_8', '/images')
   with pytest.raises(errors.UserError, match="'digitz'. Did you mean digits?"):
     vit_jax.run_file('digitz')
 

@@ -104,7 +104,7 @@ def test_few_images_of_each_class_are_part_of_the_split(image_folder):
   'words',
   [
     ('data', 'FOLDER'),
-    ('evaluate', '--model=ViT-Mini_4', '--dataset=FOLDER', '--probes=knn'),
+    ('evaluate', '--model=ViT-Mini_8', '--dataset=FOLDER', '--probes=knn'),
   ],
 )
 def test_commands_refuse_an_overlap_by_their_flags(words, image_folder):

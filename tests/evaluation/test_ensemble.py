@@ -119,6 +119,6 @@ def test_commands_take_several_models(models, image, tmp_path):
 
 def test_models_of_other_classes_are_refused(models):
   first = vit_jax.load(models / 'a')
-  other = vit_jax.load('ViT-Mini_4')
+  other = vit_jax.load('ViT-Mini_8')
   with pytest.raises(errors.UserError, match='only models with equal classes'):
     ensemble.Ensemble([first, other])

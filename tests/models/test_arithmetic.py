@@ -24,7 +24,7 @@ CHANGES = {
 def loss_and_gradient(dtype):
   """Returns the loss and the gradient of a small ViT."""
   model = models.get_model(
-    'ViT-Mini_4',
+    'ViT-Mini_8',
     num_classes=3,
     hidden_size=32,
     transformer={'num_layers': 2, 'mlp_dim': 64, 'num_heads': 4},

@@ -43,7 +43,7 @@ ROW = np.float32([0.25, 0.9, 0.6])
 )
 def test_each_task_has_its_table(fields, headers, shown):
   weights = dataclasses.replace(
-    checkpoint.read('ViT-Mini_4'), class_names=[*'abc'], **fields
+    checkpoint.read('ViT-Mini_8'), class_names=[*'abc'], **fields
   )
   assert demo_page._headers(weights) == headers
   found = demo_page._shown(ROW, weights, 2)
@@ -52,7 +52,7 @@ def test_each_task_has_its_table(fields, headers, shown):
 
 def test_all_classes_that_are_present_are_shown():
   weights = dataclasses.replace(
-    checkpoint.read('ViT-Mini_4'),
+    checkpoint.read('ViT-Mini_8'),
     class_names=[*'abc'],
     task=labels.MULTILABEL,
     thresholds=[0.1, 0.1, 0.1],

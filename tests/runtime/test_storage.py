@@ -188,7 +188,7 @@ def test_a_flag_is_refused_an_address_or_may_be_one(
 @pytest.fixture
 def settings():
   config = common.with_dataset(common.get_config(), 'digits')
-  config.model = models.get_model_config('mini_4')
+  config.model = models.get_model_config('mini8')
   config.total_steps, config.pp.crop = 1_000, 32
   return config
 

@@ -22,7 +22,7 @@ onnx = pytest.importorskip('onnx')
 onnxruntime = pytest.importorskip('onnxruntime')
 
 
-WEIGHTS = 'ViT-Mini_4'
+WEIGHTS = 'ViT-Mini_8'
 
 
 def operators(path):

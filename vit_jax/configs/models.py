@@ -16,14 +16,14 @@ _SIZES = {  # width, depth, mlp, heads; Table 1 and arXiv:2106.10270, Table 2.
   'B': (768, 12, 3072, 12),
   'L': (1024, 24, 4096, 16),
   'H': (1280, 32, 5120, 16),
-  'Mini': (192, 6, 768, 3),  # Ours, see checkpoints/README.md.
+  'Mini': (192, 9, 768, 3),  # Ours, see checkpoints/README.md.
   'testing': (10, 1, 10, 2),
 }
 
 _VARIANTS = {  # size, patch, dropout, classifier; as released.
   'testing': ('testing', 16, 0.1, 'token'),
   'testing-unpooled': ('testing', 16, 0.1, 'unpooled'),
-  'ViT-Mini_4': ('Mini', 4, 0.0, 'gap'),
+  'ViT-Mini_8': ('Mini', 8, 0.0, 'gap'),
   'ViT-Ti_16': ('Ti', 16, 0.0, 'token'),
   'ViT-S_16': ('S', 16, 0.0, 'token'),
   'ViT-S_32': ('S', 32, 0.0, 'token'),
@@ -67,7 +67,7 @@ _LITS = {  # image tower, widths of the heads, text tower; arXiv:2111.07991.
 AUGREG_DROPOUT = 0.0
 
 # Models that the AugReg release (arXiv:2106.10270) does not have.
-_NOT_AUGREG = ('testing', 'ViT-Mini_4', 'ViT-L_32', 'ViT-H_14', 'R50+ViT-B_16')
+_NOT_AUGREG = ('testing', 'ViT-Mini_8', 'ViT-L_32', 'ViT-H_14', 'R50+ViT-B_16')
 
 
 def vit_config(

@@ -69,7 +69,7 @@ def load(name: str, argument: str | None = None) -> ml_collections.ConfigDict:
 
   >>> config = vit_jax.run_file('finetune_mini', 'cifar10')
   >>> config.dataset, config.model.model_name
-  ('cifar10', 'ViT-Mini_4')
+  ('cifar10', 'ViT-Mini_8')
 
   Args:
     name: `finetune_mini`, or the path of a file.

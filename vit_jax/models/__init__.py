@@ -81,7 +81,7 @@ __all__ = (
 def get_model(name: str, **kwargs: Any) -> nn.Module:
   """Returns a released model by name, such as `ViT-B_16` or `b16`.
 
-  >>> model = models.get_model('ViT-Mini_4', num_classes=3)
+  >>> model = models.get_model('ViT-Mini_8', num_classes=3)
   >>> params = models.init_params(model, (32, 32, 3))
   >>> model.apply({'params': params}, jnp.zeros([2, 32, 32, 3]), train=False).shape
   (2, 3)
