@@ -189,6 +189,31 @@ def test_command_prints_part_of_its_file(tmp_path):
     probes.shots('tree')
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('model', 'why'),
+  [
+    ('hf_vit_model', 'These weights have no head'),
+    ('vit_token.npz', 'It does not know 3 of them: blue, green, red'),
+  ],
+)
+def test_probes_need_no_head_of_the_classes(model, why, image_folder, caplog):
+  args = (
+    'evaluate', f'--model={GOLDEN / model}', f'--dataset={image_folder}'
+  )  # fmt: skip
+  result = call_command(*args, '--probes=knn')
+  assert result.returncode == 0, result.stderr
+  assert 'Only the probes are measured.' in caplog.text
+  assert why in caplog.text
+  scores_of = json.loads(result.stdout)
+  assert scores_of['accuracy_knn'] > 0.5
+  assert 'accuracy_test' not in scores_of
+  for words in ((), ('--probes=knn', '--predictions=rows.csv')):
+    result = call_command(*args, *words)
+    assert result.returncode == 1
+    assert why in result.stderr
+
+
 def test_class_names_are_equal_in_both_unicode_forms():
   composed, decomposed = 'caf\xe9', 'cafe\u0301'
   for dataset, model in ((composed, decomposed), (decomposed, composed)):

@@ -10,7 +10,8 @@ folder with <class>/<image>, the images that training leaves out are evaluated; 
 
 The JSON file that --output names also has scores of every class, calibration by bins,
 and all confusions: rows of [class, predicted class, images], numbered as in `labels`.
-Metrics have the names of metrics.jsonl. --predictions=FILE writes a row an image, as
+Metrics have the names of metrics.jsonl. --probes also measures models without a head, or
+with one of other classes. --predictions=FILE writes a row an image, as
 `vit-jax predict --output` does, with its label. --model=A,B averages models, --mirror each
 image with its mirror image.
 """
@@ -107,14 +108,31 @@ def _scores(
 def _check(models: Sequence[weights_lib.Weights]) -> None:
   """Raises `errors.UserError` if models or flags cannot be evaluated."""
   options, task = flags.FLAGS, models[0].task
-  for weights in models:  # Before the data set, which may be of captions.
-    weights_lib.check_can_predict(weights)
+  if not options.probes:  # Before the data set, which may be of captions.
+    for weights in models:
+      weights_lib.check_can_predict(weights)
   if options.probes and len(models) > 1:
     raise errors.UserError('--probes need the features of one model.')
   if task != labels_lib.MULTICLASS and (options.real or options.probes):
     raise errors.UserError(
       f'--real and --probes need one class an image, the task is {task}.'
     )
+
+
+def _has_fitting_head(
+  weights: weights_lib.Weights, source: sources.LabelledSource
+) -> bool:
+  """Whether the model has a head of the source's classes; probes need none."""
+  options = flags.FLAGS
+  if not options.probes or options.predictions or options.real:
+    return True  # If it has none, the scores say why.
+  try:
+    weights_lib.check_can_predict(weights)
+    scores.class_map(source.class_names, weights.class_names)
+  except errors.UserError as e:
+    logging.info('Only the probes are measured. %s', e)
+    return False
+  return True
 
 
 def main(argv: Sequence[str]) -> None:
@@ -144,17 +162,18 @@ def main(argv: Sequence[str]) -> None:
   if options.real:  # Before anything takes long.
     real_file = real_labels.find(options.real_labels, data_dir)
   predictor, first = predictor_flags.averaged(models)
-  rows = predictor.probabilities(source)
-  if options.predictions:
-    rows = _kept(rows, predictor, source)
   result = {
     'model': options.model,
     'dataset': options.dataset,
     'split': split,
     'unread': getattr(source, 'unread', {}),
-    **_scores(rows, predictor.weights, source, real_file),
   }
-  result[scores.SKIPPED] = len(source) - result[scores.EXAMPLES]
+  if _has_fitting_head(models[0], source):
+    rows = predictor.probabilities(source)
+    if options.predictions:
+      rows = _kept(rows, predictor, source)
+    result |= _scores(rows, predictor.weights, source, real_file)
+    result[scores.SKIPPED] = len(source) - result[scores.EXAMPLES]
   if options.probes:
     result |= probes.of_rows(first.iter_features, options.probes, train, source)
   _show(result)
