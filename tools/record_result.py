@@ -112,7 +112,10 @@ def _of_model(metrics: Mapping[str, Any], averaged: bool) -> dict[str, Any]:
 
 def _check_same(source: pathlib.Path, other: pathlib.Path) -> None:
   small = [
-    {k: np.asarray(v, np.float16) for k, v in array_files.read_npz(path).items()}
+    {
+      k: np.asarray(v, np.float16)
+      for k, v in array_files.read_npz(path).items()
+    }
     for path in (source / artifact.WEIGHTS, other)
   ]
   mine, theirs = small
