@@ -39,7 +39,7 @@ def load(
 
   >>> model = vit_jax.load('ViT-Mini_8')
   >>> model
-  Predictor(ViT-Mini_8: 4,079,816 parameters, 200 classes, 64x64 pixels)
+  Predictor(ViT-Mini_8: 4,092,104 parameters, 200 classes, 64x64 pixels)
   >>> images = np.zeros([2, 48, 64, 3], np.uint8)  # Or ['photo.jpg', 'other.png'].
   >>> [[(label, probability)], _] = model.predict(images, top_k=1)
 
