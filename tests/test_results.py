@@ -87,6 +87,17 @@ def test_check_compares_accuracy_and_classes(recorded, tmp_path):
 
 
 @pytest.mark.slow
+def test_results_older_than_a_setting_are_checked(recorded, tmp_path):
+  folder, _, output = recorded
+  shutil.copytree(output, tmp_path / 'old')
+  path = tmp_path / 'old' / 'config.json'
+  config = json.loads(path.read_text())
+  del config['columns'], config['pp']['exif']
+  path.write_text(json.dumps(config))
+  assert '| examples_test | 15' in check_result.check(path.parent, str(folder))
+
+
+@pytest.mark.slow
 def test_result_without_its_model_is_not_checked(recorded, tmp_path):
   folder, workdir, output = recorded
   record_result.record(workdir, tmp_path / 'new', HOW, model='')
