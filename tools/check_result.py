@@ -6,7 +6,7 @@ Exits with 1 if the accuracy differs by more than half a percent. Small differen
 come from weights in float16, and from the precision of matrix products.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import pathlib
 from typing import Any
 
@@ -15,7 +15,6 @@ import ml_collections
 
 from tools import record_result
 from vit_jax.commands import cli
-from vit_jax.configs import common
 from vit_jax.data import batching
 from vit_jax.evaluation import evaluator
 from vit_jax.evaluation import scores
@@ -27,6 +26,7 @@ from vit_jax.runtime import storage
 from vit_jax.runtime import workdir
 from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import training_run
 
 _TOLERANCE = 0.005
 _COMPARED = (scores.ACCURACY, scores.TOP5, scores.LOSS, scores.EXAMPLES)
@@ -53,11 +53,10 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
     raise errors.UserError(
       f'{folder} was recorded without its model. {result["command"]} trains it.'
     )
-  config = _completed(config, common.get_config().to_dict())
   config['dataset'] = dataset or config['dataset']
   weights = formats.read((folder / result['model']).resolve())
   try:
-    now = _evaluate(ml_collections.ConfigDict(config), weights)
+    now = _evaluate(training_run.saved_settings(config), weights)
   except errors.UserError as e:
     hint = '' if dataset else ' Name the folder of the images with --dataset.'
     raise errors.UserError(f'{e}{hint}') from e
@@ -72,17 +71,6 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
       f' {config["dataset"]} gives {new:.2%}. Are the images the same?\n{table}'
     )
   return table
-
-
-def _completed(
-  config: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> dict[str, Any]:
-  """Returns a config with the defaults of settings that are newer than it."""
-  result = {**defaults, **config}
-  for name, value in defaults.items():
-    if isinstance(value, Mapping) and name in config:
-      result[name] = _completed(config[name], value)
-  return result
 
 
 def _evaluate(

@@ -59,7 +59,7 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
   if workdir.labels.is_file():
     class_names = files.read_lines(workdir.labels)
   try:
-    settings = _settings(config)
+    settings = saved_settings(config)
     params = lora.merge(params, settings.lora_alpha)
     rows = _numbers(workdir) if settings.task == labels_lib.REGRESSION else []
     if rows:
@@ -107,7 +107,7 @@ def _fitted(workdir: workdir_lib.Workdir, step: int) -> dict[str, Any]:
   return found if found.pop('step', None) == step else {}
 
 
-def _settings(config: Mapping[str, Any]) -> ml_collections.ConfigDict:
+def saved_settings(config: Mapping[str, Any]) -> ml_collections.ConfigDict:
   """Returns saved settings, with defaults for those of later versions."""
   defaults = common.get_config().to_dict()
   pp = {**defaults['pp'], **config['pp']}
