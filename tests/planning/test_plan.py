@@ -15,14 +15,10 @@ from vit_jax.data import batching
 from vit_jax.data import sources
 from vit_jax.models import arithmetic
 from vit_jax.planning import compilation
-from vit_jax.planning import hlo
-from vit_jax.planning import memory_search
 from vit_jax.planning import plan
-from vit_jax.planning import tables
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
-from vit_jax.training import out_of_memory
 from vit_jax.training import tasks
 
 TINY = '--config=tests/run_files/tiny.py:cifar10'
@@ -176,147 +172,11 @@ def test_compile_step_of_lit_needs_no_captions(tmp_path):
   assert program.collectives == {}
 
 
-def fake_search(limit, remat='', out_of_memory=10_000):
-  """Returns a search among programs of 10 bytes an image, and what it compiles.
-
-  100 bytes are of the state, 30 of the sums of gradients.
-  """
-  compiled = []
-
-  def program(setting):
-    compiled.append(setting)
-    images = setting.batch // (4 * setting.accum_steps)
-    slope = {'': 10, 'full': 5}.get(setting.remat, 9)
-    peak = 100 + slope * images + (30 if setting.accum_steps > 1 else 0)
-    fits = peak < out_of_memory
-    return compilation.Program(30, 40, 0, peak if fits else None, fits, 1.0, {})
-
-  setting = memory_search.Setting(512, 2, remat)
-  search = memory_search.Search(program, limit, 4, {setting: program(setting)})
-  return search, setting, compiled
-
-
-def test_search_finds_largest_batch_and_fewest_parts():
-  search, _, compiled = fake_search(475)
-  assert search.largest_batch(1, '') == memory_search.Setting(32 * 4, 1, '')
-  assert search.largest_batch(2, '') == memory_search.Setting(32 * 8, 2, '')
-  assert search.fewest_parts(512, '') == memory_search.Setting(512, 4, '')
-  assert len(compiled) <= 6
-  # One part has no sums, and just fits.
-  search, _, _ = fake_search(100 + 10 * 128)
-  assert search.fewest_parts(512, '') == memory_search.Setting(512, 1, '')
-  search, _, _ = fake_search(90)
-  assert search.fewest_parts(512, '') is None
-  assert search.largest_batch(1, '') is None
-
-
-def test_search_without_peak_of_failed_compilation():
-  search, _, compiled = fake_search(475, out_of_memory=475)
-  assert search.fewest_parts(512, '') == memory_search.Setting(512, 4, '')
-  assert len(compiled) <= 6
-
-
-def test_search_tries_remat_if_the_batch_does_not_fit():
-  search, setting, _ = fake_search(500)
-  assert tables.search(search, setting).splitlines() == [
-    'Largest batch that fits: batch 256, accum_steps 2, remat off; 450 bytes of'
-    ' 500 bytes.',
-    'Fewest accum_steps that fits: batch 512, accum_steps 4, remat off; 450'
-    ' bytes of 500 bytes.',
-    'Least remat that fits: batch 512, accum_steps 2, remat full; 450 bytes of'
-    ' 500 bytes.',
-  ]
-  search, setting, _ = fake_search(100)
-  assert tables.search(search, setting).startswith('Nothing fits')
-
-
-HLO = """HloModule jit_step
-
-%add (a: f32[], b: f32[]) -> f32[] {
-  ROOT %add.1 = f32[] add(%a, %b)
-}
-
-%all-reduce-scatter.3 (input: f32[64,8]) -> f32[16,8] {
-  %input = f32[64,8]{1,0:T(8,128)} parameter(0)
-  %all-reduce.9 = f32[64,8]{1,0:T(8,128)} all-reduce(%input), channel_id=7, to_apply=%add
-  ROOT %slice = f32[16,8]{1,0} dynamic-slice(%all-reduce.9)
-}
-
-%condition (state: (s32[], f32[8])) -> pred[] {
-  %limit = s32[]{:T(128)} constant(12)
-  ROOT %less = pred[] compare(%index, %limit), direction=LT
-}
-
-%body (state: (s32[], f32[8])) -> (s32[], f32[8]) {
-  %x = bf16[16,64]{1,0} parameter(0)
-  %gather = bf16[64,64]{1,0} all-gather(%x), channel_id=1, dimensions={0}
-  %again = bf16[64,64]{1,0} all-gather(%x), channel_id=1, dimensions={0}
-  ROOT %t = (s32[], f32[8]) tuple(%i, %y)
-}
-
-ENTRY %main (p: f32[8]) -> f32[8] {
-  %p = f32[8]{0} parameter(0)
-  %q = pred[3]{0} parameter(1)
-  %loop = (s32[], f32[8]) while(%init), condition=%condition, body=%body
-  %known = (s32[], f32[8]) while(%init), condition=%condition, body=%body.2, backend_config={"known_trip_count":{"n":"5"}}
-  %fusion = f32[16,8]{1,0} fusion(%w), kind=kCustom, calls=%all-reduce-scatter.3
-  %start = (f32[8]{0}, f32[32]{0}) all-gather-start(%p), channel_id=4, dimensions={0}
-  ROOT %sum = (f32[8]{0}, pred[3]{0}) all-reduce(%p, %q), channel_id=5, to_apply=%add
-}
-
-%body.2 (state: (s32[], f32[8])) -> (s32[], f32[8]) {
-  %y = f32[10]{0} parameter(0)
-  %move = f32[10]{0} collective-permute(%y), channel_id=6
-}
-"""
-
-
-def test_collectives_count_each_repetition():
-  assert hlo.collectives(HLO) == {
-    'all-gather': hlo.Collective(12 + 1, 12 * 64 * 64 * 2 + 32 * 4),
-    'all-reduce': hlo.Collective(1, 8 * 4 + 3),
-    'collective-permute': hlo.Collective(5, 5 * 10 * 4),
-    'reduce-scatter': hlo.Collective(1, 64 * 8 * 4),
-  }
-
-
 def test_compiling_for_changes_the_activations():
   assert arithmetic.policy('bfloat16').activations == 'float32'
   with arithmetic.compiling_for('tpu'):
     assert arithmetic.policy('bfloat16').activations == 'bfloat16'
   assert arithmetic.policy('bfloat16').activations == 'float32'
-
-
-def test_advice_names_settings_that_need_less_memory():
-  config = tiny.get_config('cifar10')
-  error = jax.errors.JaxRuntimeError(
-    'RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12.50GiB.\nmore'
-  )
-  with pytest.raises(errors.UserError) as caught, out_of_memory.advice(config):
-    raise error
-  assert str(caught.value) == (
-    'Out of memory with a batch of 8 in 2 parts on 1 devices (Out of memory'
-    ' while trying to allocate 12.50GiB.). Try config.accum_steps=4 or'
-    ' config.remat=full or config.batch=4 or a smaller config.pp.crop than'
-    ' (16, 24); if it was an evaluation, a smaller config.batch_eval.'
-    ' vit-jax plan with the same run file prints what fits.'
-  )
-  other = jax.errors.JaxRuntimeError('INTERNAL: no')
-  with pytest.raises(jax.errors.JaxRuntimeError), out_of_memory.advice(config):
-    raise other
-
-
-def test_smaller_names_settings_for_many_devices():
-  config = tiny.get_config('cifar10')
-  config.update({'batch': 96, 'accum_steps': 3, 'remat': 'full'})
-  config.mesh.data = 4
-  axes = {'data': 4, 'fsdp': 2, 'model': 1}
-  assert out_of_memory.smaller(config, axes, 'tpu') == [
-    'dtype=bfloat16',
-    'accum_steps=4',
-    'mesh.fsdp=4 config.mesh.data=2',
-    'batch=48',
-  ]
 
 
 def test_plan_of_tpu_topology():
