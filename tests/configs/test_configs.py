@@ -94,6 +94,16 @@ def test_pretrain_mini_needs_one_of_its_sizes(argument):
     load('pretrain_mini', argument)
 
 
+@pytest.mark.parametrize(
+  'argument, pretrained',
+  [('/images', 'ViT-B_16'), ('/images,ViT-Mini_8', 'ViT-Mini_8')],
+)
+def test_tiny_imagenet_transfer_takes_other_weights(argument, pretrained):
+  _, config = load('tiny_imagenet_transfer', argument)
+  assert (config.dataset, config.pretrained) == ('/images', pretrained)
+  assert config.model.model_name == pretrained
+
+
 def test_augreg_takes_a_model_or_a_file():
   name = 'R26_S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0'
   _, config = load('augreg', name)
