@@ -208,7 +208,7 @@ class Predictor:
     them, come in this order before the `grid` of patches.
 
     >>> model.attention(image).shape
-    (1, 6, 3, 64, 64)
+    (1, 9, 3, 64, 64)
     """
     function = capture.attention(self._module)
     return self._stacked('attention', function, images)
