@@ -139,6 +139,7 @@ def test_every_setting_is_read():
 def test_settings_reach_the_model():
   config = digits()
   config.stochastic_depth_rate = 0.25
+  config.patch_dropout = 0.5
   config.layer_norm_epsilon = 1e-3
   config.exact_gelu = True
   config.remat = 'full'
@@ -148,6 +149,7 @@ def test_settings_reach_the_model():
   model = models.from_config(arguments.of_model(config), num_classes=7)
   assert dict(model.transformer) == {
     'stochastic_depth_rate': 0.25,
+    'patch_dropout': 0.5,
     'layer_norm_epsilon': 1e-3,
     'exact_gelu': True,
     'attention': 'xla',

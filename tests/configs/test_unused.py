@@ -29,6 +29,7 @@ OF_MODELS = {
   'exact_gelu': True,
   'head_bias_init': -2.0,
   'layer_norm_epsilon': 1e-3,
+  'patch_dropout': 0.5,
   'remat': 'full',
   'scan_layers': True,
   'stochastic_depth_rate': 0.25,

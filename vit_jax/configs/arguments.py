@@ -24,6 +24,7 @@ def of_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
     # 'auto' is open until `training.resolve` has measured.
     attention = 'xla' if config.attention == 'auto' else config.attention
     blocks['attention'] = attention
+    blocks['patch_dropout'] = config.patch_dropout
   if (encoder := spec.encoder(kwargs)) is not None:
     _add(encoder, blocks)
   _add(spec.image_tower(kwargs), common)
@@ -48,7 +49,7 @@ def of_saved_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns `of_model` without what matters only for training."""
   kwargs = of_model(config)
   encoder = spec.encoder(kwargs) or {}
-  for name in ('stochastic_depth_rate', 'attention', 'remat', 'scan_layers'):
+  for name in spec.OF_TRAINING:
     encoder.pop(name, None)
   spec.image_tower(kwargs).pop('head_bias_init')
   if kwargs.pop('locked', None) is not None:

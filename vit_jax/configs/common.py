@@ -94,6 +94,9 @@ def _add_model(config: types.SimpleNamespace) -> None:
   config.scan_layers = False
   # Probability of dropping a residual branch of the last block.
   config.stochastic_depth_rate = rules.number(0.0, low=0.0, high=0.999)
+  # Share of the patches of each training image that a ViT leaves out, to save time
+  # (arXiv:2208.07220).
+  config.patch_dropout = rules.number(0.0, low=0.0, high=0.99)
   # Epsilon of LayerNorm, and whether GELU is exact. None: the values of the
   # pretrained weights; without weights, 1e-6 and the tanh approximation, as in
   # the official models. PyTorch's models differ.

@@ -33,6 +33,15 @@ ACTIVATIONS = ('gelu', 'quick_gelu', 'swiglu')
 # Letters of the projections of attention that have a bias.
 BIASES = ('qkv', 'qk', 'qv', 'kv', 'q', 'k', 'v', '')
 
+# Arguments of an encoder that matter only for training.
+OF_TRAINING = (
+  'stochastic_depth_rate',
+  'patch_dropout',
+  'attention',
+  'remat',
+  'scan_layers',
+)
+
 # How position embeddings are resized, see `weights.resized_positions`.
 RESIZES = ('zoom', 'bicubic', 'bicubic_antialias', 'bilinear_antialias')
 

@@ -17,6 +17,7 @@ from vit_jax.runtime import errors
 
 _NOT_OF_LIT = (
   'stochastic_depth_rate',
+  'patch_dropout',
   'head_bias_init',
   'lora_rank',
   'distill.teacher',
@@ -159,6 +160,11 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
   if not what.num_heads and config.attention == 'cudnn':
     raise errors.UserError(
       f"config.attention is 'cudnn', but {what.name} has no attention. Try 'auto'."
+    )
+  if config.patch_dropout and (not what.num_heads or tower.get('rotary_base')):
+    raise errors.UserError(
+      f'config.patch_dropout is {config.patch_dropout}, but only a ViT without'
+      f' rotary position embeddings can leave patches out, not {what.name}.'
     )
   if config.posemb == 'sincos2d' and what.width % 4:
     raise errors.UserError(

@@ -111,6 +111,36 @@ def drop_branch(
   return y * (kept / keep).astype(y.dtype)
 
 
+def drop_patches(
+  module: nn.Module,
+  x: Tokens,
+  rate: float,
+  num_prefix_tokens: int,
+  *,
+  deterministic: bool,
+) -> Float[Array, 'B K D']:
+  """Leaves out some patches of each image, others for each (arXiv:2208.07220).
+
+  Args:
+    module: its random stream decides which.
+    x: tokens, with their position embeddings.
+    rate: share of the patches that is left out; at least one stays.
+    num_prefix_tokens: how many tokens, the first, are no patches and stay.
+    deterministic: whether nothing is left out.
+
+  Returns:
+    The K tokens that stay; the patches among them have no order.
+  """
+  if not rate or deterministic:
+    return x
+  prefix, patches = x[:, :num_prefix_tokens], x[:, num_prefix_tokens:]
+  length = max(1, round((1.0 - rate) * patches.shape[1]))
+  noise = jax.random.uniform(module.make_rng('dropout'), patches.shape[:2])
+  _, kept = jax.lax.top_k(noise, length)
+  patches = jnp.take_along_axis(patches, kept[:, :, None], axis=1)
+  return jnp.concatenate((prefix, patches), axis=1)
+
+
 def stack(params: Mapping[str, Any]) -> dict[str, Any]:
   """Returns parameters with stacked blocks, for a model that scans them."""
   blocks: dict[str, dict[int, Any]] = {}

@@ -123,7 +123,8 @@ class Encoder(nn.Module):
   `remat`, `scan_layers` and `stochastic_depth_rate` are arguments of
   `blocks.apply_blocks`, `attention` one of `attention.ATTENTION`, `without` one of
   `AddPositionEmbs`, `block` a mapping of further arguments for `Encoder1DBlock`.
-  CLIP has a `first_norm`, before the blocks.
+  CLIP has a `first_norm`, before the blocks. `patch_dropout` and
+  `num_prefix_tokens` are arguments of `blocks.drop_patches`.
   """
 
   num_layers: int
@@ -143,12 +144,21 @@ class Encoder(nn.Module):
   block: model_configs.ModelConfig = flax.core.FrozenDict()
   first_norm: bool = False
   without: tuple[int, int] = (0, 0)
+  patch_dropout: float = 0.0
+  num_prefix_tokens: int = 0
 
   @nn.compact
-  def __call__(self, x: Tokens, *, train: bool) -> Tokens:
+  def __call__(self, x: Tokens, *, train: bool) -> Float[Array, 'B K D']:
     if self.add_position_embedding:
       x = AddPositionEmbs(without=self.without, name='posembed_input')(x)
       x = nn.Dropout(self.dropout_rate)(x, deterministic=not train)
+    x = blocks.drop_patches(
+      self,
+      x,
+      self.patch_dropout,
+      self.num_prefix_tokens,
+      deterministic=not train,
+    )
     norm = functools.partial(
       layers.LayerNorm, self.layer_norm_epsilon, self.dtype
     )
@@ -295,5 +305,7 @@ class VisionTransformer(nn.Module):
       more['block'] = {**encoder.get('block', {}), 'rotary': rotary}
     if what.num_positioned < what.num_prefix_tokens:
       more['without'] = (what.num_positioned, what.num_prefix_tokens)
+    if encoder.get('patch_dropout'):
+      more['num_prefix_tokens'] = what.num_prefix_tokens
     more = {'final_norm': not self.fc_norm, 'dtype': self.dtype, **more}
     return self.encoder(name='Transformer', **more)(x, train=train)

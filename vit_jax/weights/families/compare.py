@@ -11,9 +11,9 @@ from vit_jax.models import vit
 # For readers, for training alone, or stored with the image.
 _IGNORED = (
   *('model_name', 'dtype', 'parent', 'name', 'encoder', 'num_classes', 'pp'),
-  *('head_bias_init', 'dropout_rate', 'attention_dropout_rate', 'remat'),
-  *('stochastic_depth_rate', 'scan_layers', 'attention', 'locked'),
-  *('temperature_init', 'temperature_max'),
+  *('head_bias_init', 'dropout_rate', 'attention_dropout_rate', 'locked'),
+  *('temperature_init', 'temperature_max', 'num_prefix_tokens'),
+  *spec.OF_TRAINING,
 )
 
 
