@@ -13,6 +13,7 @@ from processes import run
 from processes import running
 from processes import start
 from processes import start_command
+from processes import wait_for
 import pytest
 from runs import arguments
 from runs import flat
@@ -203,6 +204,22 @@ def test_a_run_resumes_with_other_processes_and_another_mesh(
   assert_equal_runs(workdir, want, stopped_at=stopped_at)
 
 
+def test_a_native_thread_that_aborts_ends_the_process_with_a_last_line():
+  code = (
+    'import ctypes, threading\n'
+    'from vit_jax.runtime import exits, hosts\n'
+    'hosts._tell_others = lambda: None\n'
+    'exits.on_abort(hosts._leave_at_abort)\n'
+    'thread = threading.Thread(target=ctypes.CDLL(None).abort)\n'
+    'thread.start()\n'
+    'thread.join()'
+  )
+  with running([start_command(sys.executable, '-c', code)]) as results:
+    [result] = results()
+  assert result.returncode == 1
+  assert last_line(result).startswith('-c: A library aborted this process')
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which('mpirun'), reason='Open MPI is missing.')
 def test_two_processes_of_mpirun_equal_one(unbroken, tmp_path):
@@ -219,6 +236,27 @@ def test_two_processes_of_mpirun_equal_one(unbroken, tmp_path):
   for i in range(2):
     assert f'Process {i} of 2' in result.stderr
   assert_equal_runs(tmp_path / 'run', want)
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_ends_the_other_with_a_last_line(
+  unbroken, tmp_path
+):
+  """Its connections stay open, so that JAX alone notices, and aborts."""
+  stop = signalled(
+    unbroken[0], tmp_path / 'run', signal.SIGSTOP, 13, *SETTINGS, process=1
+  )
+  processes = with_flags(2, *stop, '--heartbeat_timeout=10')
+  with running(processes) as results:
+    wait_for(lambda: processes[0].poll() is not None)
+    processes[1].kill()
+    ended = results()
+  assert_codes(ended, [1, -signal.SIGKILL])
+  line = last_line(ended[0])
+  assert line.startswith(
+    'vit_jax.main: A library aborted this process, as when'
+  )
+  assert line.endswith('they continue from the newest checkpoint.')
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ _PROC = pathlib.Path('/proc')  # Linux only.
 _is_command = False
 _ask: Callable[[], None] | None = None  # Called by the next Ctrl-C.
 _watcher: threading.Thread | None = None  # Waits for Ctrl-C.
+_leave_at_abort: Any = None  # Kept, as native code calls it.
 _pipe = (-1, -1)  # To the watcher: numbers of signals, or `_STOP`.
 _STOP = 0  # There is no such signal.
 
@@ -99,19 +100,36 @@ def _read(path: pathlib.Path) -> str:
     return ''
 
 
+def on_abort(leave: Callable[[], NoReturn]) -> None:
+  """Makes native threads that abort call this instead; it must end the process.
+
+  Libraries abort when they lose other processes: without a last line, and with an exit
+  code of their own. Python's own handlers would wait for the main thread.
+  """
+  global _leave_at_abort
+  import ctypes  # Not at the start: Ctrl-C may come before.
+
+  _leave_at_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda unused: leave())
+  _set_abort_handler(lambda unused: _leave_at_abort)
+
+
 def pause_aborts() -> None:
   """Makes native threads that abort sleep instead, until this process ends.
 
-  Libraries abort when they lose other processes, and the exit code would say so. Use
-  it only if this process ends soon.
+  Use it only if this process ends soon.
   """
-  import ctypes  # Not at the start: Ctrl-C may come before.
+  _set_abort_handler(lambda libc: libc.pause)
+
+
+def _set_abort_handler(handler_of: Callable[[Any], Any]) -> None:
+  """Sets what aborts call, a native function, given the C library."""
+  import ctypes
 
   with contextlib.suppress(OSError, AttributeError, TypeError):  # Windows.
     libc = ctypes.CDLL(None)
-    pause = ctypes.cast(libc.pause, ctypes.c_void_p)
     libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
-    libc.signal(signal.SIGABRT, pause)
+    handler = ctypes.cast(handler_of(libc), ctypes.c_void_p)
+    libc.signal(signal.SIGABRT, handler)
 
 
 def _flush() -> None:

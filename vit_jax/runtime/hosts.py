@@ -30,6 +30,8 @@ _CLUSTER_SIZES = ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
 _LEFT = 'vit_jax/left'
 _GRACE_SECONDS = 15
 
+_GO_ON = 'Start all of them again: they continue from the newest checkpoint.'
+
 # How long a process that failed waits for the others to fail too.
 _AGREEMENT_SECONDS = 60
 _DAY = 24 * 60 * 60
@@ -79,6 +81,7 @@ def start(
       f' coordinator_address=HOST:PORT, num_processes=N and process_id=I, or'
       f' distributed=off.'
     ) from e
+  exits.on_abort(_leave_at_abort)
 
 
 def _or_variable(value: int | None, name: str) -> int | None:
@@ -135,10 +138,7 @@ def noticing_losses() -> Iterator[None]:
   except jax.errors.JaxRuntimeError as e:
     if jax.process_count() == 1 or 'RESOURCE_EXHAUSTED' in str(e):
       raise
-    _leave(
-      f'Another process was lost: {_first_line(e)} Start all of them again: they'
-      f' continue from the newest checkpoint.'
-    )
+    _leave(f'Another process was lost: {_first_line(e)} {_GO_ON}')
 
 
 @contextlib.contextmanager
@@ -170,6 +170,13 @@ def agreeing(name: str) -> Iterator[None]:
       )
   if error is not None:
     raise error
+
+
+def _leave_at_abort() -> NoReturn:
+  _leave(
+    f'A library aborted this process, as when another process is lost: its lines above'
+    f' say why. {_GO_ON}'
+  )
 
 
 def _leave(line: str) -> NoReturn:
