@@ -1,6 +1,7 @@
 """A policy changes the precision of a model, and nothing else."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -104,3 +105,15 @@ def test_products_return_what_the_policy_says(results):
   products = list(dots(program.jaxpr))
   assert len(products) == 3
   assert {p.outvars[0].aval.dtype.name for p in products} == {results}
+
+
+def test_the_gradient_of_a_kernel_transposes_no_activation():
+  policy = dataclasses.replace(DEFAULT, results='bfloat16')
+  x, y = jnp.ones((2, 8, 16)), jnp.ones((16, 4))
+
+  def loss(x, y):
+    return jnp.sum(arithmetic.einsum('bld,de->ble', x, y, policy))
+
+  program = str(jax.make_jaxpr(jax.grad(loss, (0, 1)))(x, y))
+  transposed = re.findall(r'bf16\[([\d,]+)\] = transpose', program)
+  assert transposed == ['4,16']  # The kernel.

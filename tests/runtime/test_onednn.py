@@ -213,10 +213,31 @@ def test_commands_start_again_to_multiply_as_before(
   assert not found
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
+needs_onednn = pytest.mark.skipif(
   not onednn.is_possible(), reason='Needs jax 0.12 and bfloat16 products.'
 )
+
+
+@pytest.mark.slow
+@needs_onednn
+def test_sums_stay_fast_where_onednn_multiplies():
+  """XLA's own sums of tokens are windows of 32, up to 30 times slower."""
+  code = (
+    'from vit_jax.runtime import onednn\n'
+    'onednn.use()\n'
+    'import jax\n'
+    "x = jax.ShapeDtypeStruct((256, 64, 192), 'float32')\n"
+    'print(jax.jit(lambda x: x.sum((0, 1))).lower(x).compile().as_text())'
+  )
+  process = start_command(sys.executable, '-c', code, VIT_JAX_ONEDNN='1')
+  program, err = process.communicate()
+  assert process.returncode == 0, err
+  assert 'ynn_fusion' in program
+  assert 'reduce-window' not in program
+
+
+@pytest.mark.slow
+@needs_onednn
 def test_a_run_by_onednn_multiplies_by_onednn(tmp_path):
   process = start_command(
     sys.executable,

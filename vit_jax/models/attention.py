@@ -124,8 +124,10 @@ class MultiHeadDotProductAttention(nn.Module):
     )
     kernel = jnp.concatenate(kernels, axis=1)
     bias = jnp.concatenate([jnp.broadcast_to(b, (width,)) for b in biases])
-    y = arithmetic.einsum('bld,de->ble', x, kernel, self.dtype) + bias
-    y = arithmetic.as_activation(y, self.dtype)
+    y = arithmetic.einsum('bld,de->ble', x, kernel, self.dtype)
+    y = arithmetic.as_activation(
+      arithmetic.add_bias(y, bias, self.dtype), self.dtype
+    )
     parts = jnp.split(y, len(names), axis=-1)
     return [part.reshape(*x.shape[:2], *split) for part in parts]
 
