@@ -1,15 +1,13 @@
 """Training leaves out some patches of each image; evaluation leaves out none."""
 
 import flax.linen as nn
-from golden_files import GOLDEN
 from golden_files import golden_arrays
-from golden_files import golden_json
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_blocks import golden
 
-from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
@@ -38,15 +36,6 @@ def numbers(images, length):
 def dropped(x, seed=0, **kwargs):
   rngs = {'dropout': jax.random.key(seed)}
   return np.asarray(Drop(**kwargs).apply({}, x, train=True, rngs=rngs))[..., 0]
-
-
-def golden(name, **changes):
-  """Returns (model, parameters, images); `changes` of the encoder."""
-  config = dict(golden_json('index.json')[name]['config'])
-  config['transformer'] = config['transformer'] | changes
-  model = models.from_config(config, num_classes=10)
-  params = checkpoint.load(GOLDEN / f'{name}.npz')
-  return model, params, golden_arrays(f'{name}.io.npz')['inputs']
 
 
 def test_the_first_tokens_stay_and_each_image_keeps_its_own_patches():

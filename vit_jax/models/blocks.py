@@ -119,13 +119,13 @@ def drop_patches(
   *,
   deterministic: bool,
 ) -> Float[Array, 'B K D']:
-  """Leaves out some patches of each image, others for each (arXiv:2208.07220).
+  """Leaves out random patches, chosen for each image alone (arXiv:2208.07220).
 
   Args:
     module: its random stream decides which.
     x: tokens, with their position embeddings.
     rate: share of the patches that is left out; at least one stays.
-    num_prefix_tokens: how many tokens, the first, are no patches and stay.
+    num_prefix_tokens: number of tokens before the patches; all of them stay.
     deterministic: whether nothing is left out.
 
   Returns:

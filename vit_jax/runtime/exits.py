@@ -24,7 +24,7 @@ _PROC = pathlib.Path('/proc')  # Linux only.
 _is_command = False
 _ask: Callable[[], None] | None = None  # Called by the next Ctrl-C.
 _watcher: threading.Thread | None = None  # Waits for Ctrl-C.
-_leave_at_abort: Any = None  # Kept, as native code calls it.
+_abort_handler: Any = None  # Kept, as native code calls it.
 _pipe = (-1, -1)  # To the watcher: numbers of signals, or `_STOP`.
 _STOP = 0  # There is no such signal.
 
@@ -106,11 +106,11 @@ def on_abort(leave: Callable[[], NoReturn]) -> None:
   Libraries abort when they lose other processes: without a last line, and with an exit
   code of their own. Python's own handlers would wait for the main thread.
   """
-  global _leave_at_abort
+  global _abort_handler
   import ctypes  # Not at the start: Ctrl-C may come before.
 
-  _leave_at_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda unused: leave())
-  _set_abort_handler(lambda unused: _leave_at_abort)
+  _abort_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda unused: leave())
+  _set_abort_handler(lambda unused: _abort_handler)
 
 
 def pause_aborts() -> None:
