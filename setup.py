@@ -115,6 +115,7 @@ setuptools.setup(
   packages=setuptools.find_packages(include=['vit_jax', 'vit_jax.*']),
   package_data={
     'vit_jax.configs': ['registry.toml'],
+    'vit_jax.data': ['imagenet_classes.tsv'],
     'vit_jax.reporting': ['*.jinja'],
   },
   entry_points={

@@ -132,7 +132,7 @@ class Predictor:
 
     >>> [prediction] = model.predict(image, top_k=2)
     >>> [label for label, probability in prediction]
-    ['class 102', 'class 83']
+    ['fountain', 'candle']
 
     Of a model whose images may have several classes, it returns those that reach
     their threshold; of one that predicts numbers, the name and value of each.

@@ -11,6 +11,7 @@ import pytest
 
 import vit_jax
 from vit_jax import checkpoint
+from vit_jax.data import wordnet
 from vit_jax.evaluation import ensemble
 from vit_jax.runtime import errors
 from vit_jax.weights import artifact
@@ -75,6 +76,16 @@ class Skipping:
     for i in range(images):
       if f'{i}.jpg' not in self.skipped:
         yield i, np.float32([i, -i])
+
+
+def test_words_and_ids_of_imagenet_are_the_same_classes():
+  words = wordnet.names('tiny_imagenet')
+  both = [Skipping(), Skipping()]
+  for model, names in zip(both, (words, wordnet.ids(words)[::-1]), strict=True):
+    model.weights = dataclasses.replace(model.weights, class_names=names)
+    model.probabilities = lambda _: iter([(0, np.arange(200))])
+  [(_, row)] = ensemble.Ensemble(both).probabilities(1)
+  assert row.tolist() == [199 / 2] * 200
 
 
 @pytest.mark.parametrize(

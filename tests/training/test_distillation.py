@@ -173,6 +173,21 @@ def test_classes_are_matched_by_name_or_refused(image_folder, tmp_path, caplog):
   assert "other names for its 3 classes: 'a' is taken as 'blue'" in caplog.text
 
 
+def test_teachers_know_classes_of_imagenet_by_their_ids(image_folder):
+  ids = dict(zip(CLASSES, ('n01443537', 'n01629819', 'n12267677'), strict=True))
+  for path in sorted(image_folder.glob('*/*')):
+    path.rename(path.with_name(ids[path.name]))
+  task = task_of(get_config(image_folder, 'ViT-Mini_8'))
+  pixels = np.stack([picture(i, *SHAPE[:2]) for i in range(2)])
+  images = task.data.preprocess.eval(pixels[:, ::2, ::2])
+  found = task.teacher.logits(task.teacher.put(), images)
+  weights = task.teacher.weights
+  assert weights.class_names[0] == 'goldfish'
+  seen = task.data.preprocess.for_model(images, weights.preprocessing)
+  logits = applied(weights, seen)
+  np.testing.assert_allclose(found, logits[:, [0, 1, 199]], atol=1e-5)
+
+
 def test_teachers_that_are_not_here_are_named(image_folder):
   config = get_config(image_folder, 'nowhere/weights.npz')
   with pytest.raises(errors.UserError, match='teacher is .*no checkpoint file'):

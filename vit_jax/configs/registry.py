@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import importlib.resources
+import re
 import tomllib
 
 # Models whose configs are in their files.
@@ -11,6 +12,9 @@ FAMILIES = (
   *('DeiT', 'DeiT III', 'MAE', 'DINOv2', 'DINOv3'),
   *('SigLIP', 'SigLIP 2', 'CLIP'),
 )
+
+
+_OF_IMAGENET = re.compile(r'--imagenet2012-|[._]in1k(_\d+)?(@.*)?$')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +75,16 @@ def entries() -> dict[str, Entry]:
     name: Entry(name=name, **tables[table.get('same_as', name)])
     for name, table in tables.items()
   }
+
+
+def dataset_of(name: str) -> str:
+  """Returns the data set that weights of a name were trained on last, or ''.
+
+  Beside the entries, it knows the names of AugReg's files and of timm's weights.
+  """
+  if name in entries():
+    return entries()[name].dataset
+  return 'imagenet2012' if _OF_IMAGENET.search(name) else ''
 
 
 def table(entries: Sequence[Entry]) -> str:

@@ -12,6 +12,7 @@ unsplit        data sets without a test split
 subsets        few shots, balanced classes
 class_counts   images of each class
 class_names    names of classes, compared and ordered
+wordnet        names of ImageNet's classes
 numbers        scale of numbers that images are labelled with
 label_texts    labels for people
 real_labels    ReaL labels of ImageNet
@@ -35,6 +36,7 @@ __all__ = (
   'batching',
   'captions',
   'class_counts',
+  'class_names',
   'copies',
   'datasets',
   'decoding',
@@ -51,4 +53,5 @@ __all__ = (
   'subsets',
   'survey',
   'texts',
+  'wordnet',
 )

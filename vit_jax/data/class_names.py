@@ -1,10 +1,11 @@
 """Names of classes, or of numbers, as they are compared and ordered."""
 
 import collections
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 import unicodedata
 
+from vit_jax.data import wordnet
 from vit_jax.runtime import errors
 
 
@@ -28,3 +29,17 @@ def ordered(names: Collection[str]) -> list[str]:
   if all(name.lstrip('-').isdecimal() for name in names):
     return sorted(names, key=lambda name: (int(name), name))
   return sorted(names)
+
+
+def comparable(
+  some: Sequence[str], others: Sequence[str]
+) -> tuple[list[str], list[str]]:
+  """Returns two lists of names as they are compared.
+
+  Classes of ImageNet, which one may call by WordNet ids and the other by words, are
+  ids in both, unless they are equal as they are.
+  """
+  some, others = [text(x) for x in some], [text(x) for x in others]
+  if set(some) <= set(others):
+    return some, others
+  return wordnet.ids(some) or some, wordnet.ids(others) or others

@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from vit_jax.data import class_names
 from vit_jax.evaluation import ranking
 from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
@@ -36,9 +37,8 @@ class Ensemble:
     self._orders = []
     for model in models:
       other = model.weights
-      if other.task != self.weights.task or set(other.class_names) != set(
-        names
-      ):
+      mine, theirs = class_names.comparable(names, other.class_names)
+      if other.task != self.weights.task or set(mine) != set(theirs):
         raise errors.UserError(
           f'{self.weights.source} predicts {_what(self.weights)},'
           f' {other.source} {_what(other)}: only models with equal classes can'

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 from typing import Any
-import unicodedata
 
 from jaxtyping import Array, Bool, Float, Int
 import numpy as np
 import tqdm
 
 from vit_jax.configs import labels as labels_lib
+from vit_jax.data import class_names as names_lib
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 
@@ -140,16 +140,16 @@ def class_map(
 ) -> Int[np.ndarray, ' n']:
   """Returns the class of the model for each class of a data set.
 
-  Classes are matched by name; the data set may have fewer. If no name matches,
-  numbers do: where the data set numbers its classes, as ImageNet-V2's folders do, or
-  where the weights have no names and as many classes as the data set.
+  Classes are matched by `class_names.comparable` names; the data set may have fewer.
+  If no name matches, numbers do: where the data set numbers its classes, as
+  ImageNet-V2's folders do, or where the weights have no names and as many classes
+  as the data set.
 
   Raises:
     errors.UserError: if the classes match neither way.
   """
-  # Labels of a model may have accents of their own, as macOS writes names.
-  dataset = [unicodedata.normalize('NFC', name) for name in dataset]
-  index = {unicodedata.normalize('NFC', x): i for i, x in enumerate(model)}
+  dataset, known = names_lib.comparable(dataset, model)
+  index = {name: i for i, name in enumerate(known)}
   if set(dataset) <= set(index):
     return np.array([index[name] for name in dataset])
   are_places = all(n.isdecimal() and int(n) < len(model) for n in dataset)

@@ -15,6 +15,7 @@ import numpy as np
 
 from vit_jax.configs import labels as labels_lib
 from vit_jax.data import batching
+from vit_jax.data import class_names
 from vit_jax.evaluation import multilabel
 from vit_jax.models import flops
 from vit_jax.models import inference
@@ -75,9 +76,11 @@ class Teacher:
   @functools.cached_property
   def _places(self) -> list[int]:
     """The place of each class of the run among the teacher's."""
-    known, wanted = self.weights.class_names, self.data.class_names
+    wanted, known = class_names.comparable(
+      self.data.class_names, self.weights.class_names
+    )
     if set(wanted) <= set(known):
-      return [list(known).index(name) for name in wanted]
+      return [known.index(name) for name in wanted]
     return list(range(len(wanted)))
 
   @property
@@ -157,9 +160,9 @@ def _check_fit(
       f' {data.preprocessing.channels}. Set config.pp.channels={channels}, or choose'
       f' another teacher.'
     )
-  known, wanted = weights.class_names, data.class_names
+  wanted, known = class_names.comparable(data.class_names, weights.class_names)
   if set(wanted) <= set(known):
-    if list(wanted) != list(known):
+    if wanted != known:
       logging.info(
         'The teacher knows all %d classes, among %d: they are found by name.',
         len(wanted),

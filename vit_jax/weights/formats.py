@@ -1,6 +1,6 @@
 """The table of formats; recognises, reads and converts weights by it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import os
 import pathlib
@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy.typing as npt
 
+from vit_jax.configs import registry
+from vit_jax.data import wordnet
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
@@ -101,8 +103,20 @@ def read(path: pathlib.Path) -> weights_lib.Weights:
       f'{path} cannot be read: its arrays or its config.json are damaged or'
       f' belong to another kind of model ({type(e).__name__}: {e}).'
     ) from e
-  names = weights_lib.distinct(weights.class_names)
+  names = weights_lib.distinct(_class_names(weights, path))
   return dataclasses.replace(weights, source=str(path), class_names=names)
+
+
+def _class_names(
+  weights: weights_lib.Weights, path: pathlib.Path
+) -> Sequence[str]:
+  """Returns the classes; those that have only numbers get the names of their data."""
+  if weights.class_names != weights_lib.numbered_classes(weights.params):
+    return weights.class_names
+  name = path.name if path.is_dir() else path.stem
+  names = wordnet.names(registry.dataset_of(name))
+  same = len(names) == len(weights.class_names)
+  return names if same else weights.class_names
 
 
 def _read(path: pathlib.Path) -> weights_lib.Weights:
