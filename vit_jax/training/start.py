@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from vit_jax import models
+from vit_jax.configs import common
 from vit_jax.configs import spec
 from vit_jax.data import sources
 from vit_jax.models import flops
@@ -108,14 +109,19 @@ def plain(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-  """Returns the settings that differ, with both values."""
-  old, new = (
-    flax.traverse_util.flatten_dict(dict(x), sep='.') for x in (before, now)
+  """Returns the settings that differ, with both values.
+
+  A setting that did not exist `before` had its default.
+  """
+  default, old, new = (
+    flax.traverse_util.flatten_dict(dict(x), sep='.')
+    for x in (plain(common.get_config()), before, now)
   )
+  old = {name: default.get(name) for name in new} | old
   return [
-    f'{name} was {old.get(name)!r}, is {new.get(name)!r}'
-    for name in sorted(old.keys() | new.keys())
-    if old.get(name) != new.get(name)
+    f'{name} was {old[name]!r}, is {new.get(name)!r}'
+    for name in sorted(old)
+    if old[name] != new.get(name)
   ]
 
 
@@ -154,10 +160,9 @@ def describe(
   )
   files.write_json(environment.describe(), workdir.environment)
   before, now = files.read_json(workdir.config), plain(config)
-  if first_step and before != now:
+  if first_step and (rows := changed(before, now)):
     logging.warning(
-      'The config differs from that of the run so far: %s.',
-      ', '.join(changed(before, now)),
+      'The config differs from that of the run so far: %s.', ', '.join(rows)
     )
   if first_step >= config.total_steps:
     logging.warning(
