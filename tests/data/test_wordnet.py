@@ -8,8 +8,10 @@ import pytest
 from vit_jax import checkpoint
 from vit_jax.configs import registry
 from vit_jax.data import class_names
+from vit_jax.data import real_labels
 from vit_jax.data import wordnet
 from vit_jax.evaluation import scores
+from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib
 
 IMAGENET, TINY = wordnet.names('imagenet2012'), wordnet.names('tiny_imagenet')
@@ -51,6 +53,17 @@ def test_images_in_folders_of_ids_fit_models_with_words():
   assert scores.class_map([ids[281], ids[0]], IMAGENET).tolist() == [281, 0]
   tiny = scores.class_map(wordnet.ids(TINY), IMAGENET)
   assert [IMAGENET[i] for i in tiny] == TINY
+
+
+def test_real_labels_number_the_classes_of_imagenet():
+  ids = wordnet.imagenet_ids()
+  assert real_labels.numbers(IMAGENET) == list(range(1000))
+  assert real_labels.numbers([f'class {i}' for i in range(1000)])[-1] == 999
+  assert real_labels.numbers([ids[7], ids[3]]) == [7, 3]
+  assert real_labels.numbers(TINY)[TINY.index('apron')] == 411
+  for names in (['cat', 'dog'], [f'class {i}' for i in range(200)]):
+    with pytest.raises(errors.UserError, match='are those of ImageNet, but'):
+      real_labels.numbers(names)
 
 
 @pytest.mark.parametrize(

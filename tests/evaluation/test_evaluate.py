@@ -93,8 +93,11 @@ def test_classes_equal_values_by_hand():
 
 def test_any_accepted_label_is_correct():
   accepted = [[0, 1], [1], [], [0], [3], [2]]
-  got = scores.real_accuracy(SAID, accepted)
+  got = scores.real_accuracy(SAID, accepted, range(4))
   assert got == {'examples_real': 5, 'accuracy_real': pytest.approx(3 / 5)}
+  # Of a model whose classes are others of ImageNet.
+  accepted = [[label + 100 for label in row] for row in accepted]
+  assert scores.real_accuracy(SAID, accepted, range(100, 104)) == got
 
 
 def test_classes_are_found_by_name_or_number():
@@ -103,12 +106,17 @@ def test_classes_are_found_by_name_or_number():
     (['cow', 'ant'], NAMES, [2, 0]),
     (['0', '10', '2'], numbered, [0, 10, 2]),  # As folders are sorted.
     (NAMES, numbered[:4], [0, 1, 2, 3]),
+    (['0', '2'], NAMES, [0, 2]),
+    (['1', '3'], ['00', '01', '02', '03'], [1, 3]),
+    (['3', '1'], ['1.0', '3.0', '5.0'], [1, 0]),
   ):
     assert scores.class_map(dataset, model).tolist() == want
   for dataset, model in (
     (['cow', 'elk'], NAMES),
     (NAMES[:3], numbered),
     (['0', '1', '2'], ['1', '2', '3', '4']),  # Grades, which are no places.
+    (['0', '1', '2'], ['01', '02', '03', '04']),
+    (['1', '2', '3'], NAMES),  # Numbered from 1, it seems.
   ):
     with pytest.raises(errors.UserError, match='It does not know . of them'):
       scores.class_map(dataset, model)
@@ -180,10 +188,9 @@ def test_command_prints_part_of_its_file(tmp_path):
     > 0.3
     > whole['accuracy_test']
   )
-  (tmp_path / 'real.json').write_text('[]')
-  result = call_command(*args, '--real', f'--real_labels={tmp_path}/real.json')
+  result = call_command(*args, '--real')
   assert result.returncode == 1
-  assert 'is not a validation image of ImageNet' in result.stderr
+  assert 'labels are those of ImageNet, but the 10 classes' in result.stderr
   assert 'Traceback' not in result.stderr
   with pytest.raises(errors.UserError, match="no probe 'tree'"):
     probes.shots('tree')

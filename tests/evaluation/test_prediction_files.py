@@ -125,6 +125,20 @@ def test_evaluate_writes_labels(model, image_folder, tmp_path):
     assert ours == pytest.approx(theirs, abs=1e-6), name
 
 
+def test_labels_have_the_names_of_the_model(image_folder, tmp_path):
+  ids = {'blue': 'n01443537', 'green': 'n01629819', 'red': 'n12267677'}
+  for path in sorted(image_folder.glob('*/*')):
+    path.rename(path.with_name(ids[path.name]))
+  path = tmp_path / 'x.csv'
+  args = ('--model=ViT-Mini_8', f'--dataset={image_folder}')
+  result = call_command('evaluate', *args, f'--predictions={path}')
+  rows = read(path)
+  names = {'goldfish', 'European fire salamander', 'acorn'}
+  assert {row['label'] for row in rows} == names
+  right = np.mean([row['label'] == row['predicted'] for row in rows])
+  assert json.loads(result.stdout)['accuracy_test'] == pytest.approx(right)
+
+
 def test_other_endings_are_refused_before_anything_is_read():
   result = call_command('predict', '--model=nowhere', '--output=x.xls', 'y')
   assert 'output=x.xls must end in .csv, .jsonl, .parquet' in result.stderr

@@ -74,14 +74,16 @@ def _kept(
   predictor: predictor_lib.Predictor | ensemble.Ensemble,
   source: sources.LabelledSource,
 ) -> ranking.Rows:
-  """Yields all rows; writes them to --predictions."""
+  """Yields all rows; writes them to --predictions, with the model's class names."""
+  model = predictor.weights.class_names
+  names = [model[k] for k in scores.class_map(source.class_names, model)]
   kept = list(rows)
   table = prediction_files.rows_of(
     iter(kept),
     source.names(),
     predictor.weights,
     predictor.skipped,
-    labels=label_texts.of_source(source),
+    labels=label_texts.of_source(source, names),
   )
   prediction_files.write(table, flags.FLAGS.predictions, 'predictions')
   yield from kept
@@ -101,7 +103,8 @@ def _scores(
   result = scores.summary(p) | scores.details(p, weights.class_names)
   if real_file:
     accepted = real_labels.read(real_file, source, p.places)
-    result |= scores.real_accuracy(p, accepted)
+    numbers = real_labels.numbers(weights.class_names)
+    result |= scores.real_accuracy(p, accepted, numbers)
   return result
 
 
@@ -160,6 +163,7 @@ def main(argv: Sequence[str]) -> None:
     )
   real_file = None
   if options.real:  # Before anything takes long.
+    real_labels.numbers(models[0].class_names)
     real_file = real_labels.find(options.real_labels, data_dir)
   predictor, first = predictor_flags.averaged(models)
   result = {

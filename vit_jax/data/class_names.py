@@ -2,6 +2,8 @@
 
 import collections
 from collections.abc import Collection, Iterable, Sequence
+import decimal
+import re
 from typing import Any
 import unicodedata
 
@@ -26,7 +28,7 @@ def distinct(names: Iterable[Any], where: str) -> list[str]:
 
 def ordered(names: Collection[str]) -> list[str]:
   """Returns names as text sorts them, but whole numbers by their value."""
-  if all(name.lstrip('-').isdecimal() for name in names):
+  if all(re.fullmatch(r'-?\d+', name) for name in names):
     return sorted(names, key=lambda name: (int(name), name))
   return sorted(names)
 
@@ -37,9 +39,23 @@ def comparable(
   """Returns two lists of names as they are compared.
 
   Classes of ImageNet, which one may call by WordNet ids and the other by words, are
-  ids in both, unless they are equal as they are.
+  ids in both; '01', '1' and '1.0' are the same number. What is equal as it is, and
+  what is so only in part, is left as it is.
   """
   some, others = [text(x) for x in some], [text(x) for x in others]
   if set(some) <= set(others):
     return some, others
-  return wordnet.ids(some) or some, wordnet.ids(others) or others
+  for convert in (wordnet.ids, _numbers):
+    found, other_found = convert(some), convert(others)
+    if found is not None and other_found is not None:
+      return found, other_found
+  return some, others
+
+
+def _numbers(names: Sequence[str]) -> list[str] | None:
+  """Returns one spelling of each number; None if one is none or occurs twice."""
+  try:
+    values = [str(decimal.Decimal(name).normalize()) for name in names]
+  except decimal.InvalidOperation:
+    return None
+  return values if len(set(values)) == len(values) else None

@@ -1,5 +1,6 @@
 """Labels of any task, for people."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,14 +9,17 @@ from vit_jax.configs import labels as labels_lib
 from vit_jax.data import sources
 
 
-def of_label(label: Any, source: sources.Source) -> Any:
+def of_label(
+  label: Any, source: sources.Source, names: Sequence[str] | None = None
+) -> Any:
   """Returns a class, a list of classes, or {name: number}.
 
   Args:
     label: int, or float32 [K].
     source: where it is from.
+    names: other names of the source's classes; None for its own.
   """
-  names, task = source.class_names, sources.task_of(source)
+  names, task = names or source.class_names, sources.task_of(source)
   if task == labels_lib.MULTICLASS:
     return names[int(label)]
   values = np.asarray(label).tolist()
@@ -24,9 +28,11 @@ def of_label(label: Any, source: sources.Source) -> Any:
   return dict(zip(names, values, strict=True))
 
 
-def of_source(source: sources.LabelledSource) -> list[Any]:
+def of_source(
+  source: sources.LabelledSource, names: Sequence[str] | None = None
+) -> list[Any]:
   """Returns `of_label` of all images."""
-  return [of_label(label, source) for label in source.labels()]
+  return [of_label(label, source, names) for label in source.labels()]
 
 
 def lines(label: Any, source: sources.Source) -> list[str]:

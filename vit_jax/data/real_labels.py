@@ -1,5 +1,6 @@
 """ReaL labels of ImageNet's validation images (arXiv:2006.07159)."""
 
+from collections.abc import Sequence
 import json
 import pathlib
 import re
@@ -8,6 +9,7 @@ from jaxtyping import Int
 import numpy as np
 
 from vit_jax.data import sources
+from vit_jax.data import wordnet
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
@@ -37,6 +39,25 @@ def find(path: str, data_dir: str | None = None) -> pathlib.Path:
         f'{e} Put the file at {file}, or give its path: real_labels=FILE.'
       ) from e
   return file
+
+
+def numbers(class_names: Sequence[str]) -> list[int]:
+  """Returns the numbers that ReaL labels give to classes of a model.
+
+  Raises:
+    errors.UserError: unless all are classes of ImageNet; names without words are if
+      they are 1000.
+  """
+  imagenet = wordnet.imagenet_ids()
+  if list(class_names) == [f'class {i}' for i in range(len(imagenet))]:
+    return list(range(len(imagenet)))
+  ids = wordnet.ids(class_names)
+  if ids is None:
+    raise errors.UserError(
+      f'ReaL labels are those of ImageNet, but the {len(class_names)} classes of the'
+      f' model are {", ".join(class_names[:3])}, ... Evaluate without --real.'
+    )
+  return [imagenet.index(key) for key in ids]
 
 
 def read(

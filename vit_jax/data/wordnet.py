@@ -32,6 +32,11 @@ def names(dataset: str) -> list[str]:
   return [_first(words) for words in _classes().get(dataset, {}).values()]
 
 
+def imagenet_ids() -> list[str]:
+  """Returns the WordNet ids of ImageNet's classes, in the order of the logits."""
+  return list(_classes()['imagenet2012'])
+
+
 def ids(names: Sequence[str]) -> list[str] | None:
   """Returns the WordNet ids of classes of ImageNet; None if they are others.
 

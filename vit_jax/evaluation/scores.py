@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 from typing import Any
 
+from absl import logging
 from jaxtyping import Array, Bool, Float, Int
 import numpy as np
 import tqdm
@@ -141,9 +142,9 @@ def class_map(
   """Returns the class of the model for each class of a data set.
 
   Classes are matched by `class_names.comparable` names; the data set may have fewer.
-  If no name matches, numbers do: where the data set numbers its classes, as
-  ImageNet-V2's folders do, or where the weights have no names and as many classes
-  as the data set.
+  If no name matches, numbers do: where the data set numbers its classes from 0, as
+  ImageNet-V2's folders do, or where the weights have no names and either the data
+  set has numbers or as many classes.
 
   Raises:
     errors.UserError: if the classes match neither way.
@@ -152,10 +153,13 @@ def class_map(
   index = {name: i for i, name in enumerate(known)}
   if set(dataset) <= set(index):
     return np.array([index[name] for name in dataset])
-  are_places = all(n.isdecimal() and int(n) < len(model) for n in dataset)
-  if are_places and not set(dataset) & set(index):
-    return np.array([int(name) for name in dataset])
   is_numbered = list(model) == [f'class {i}' for i in range(len(model))]
+  are_places = all(n.isdecimal() and int(n) < len(model) for n in dataset)
+  if are_places and (is_numbered or _may_be_places(dataset, known)):
+    logging.info(
+      'The images number their classes: 0 is %r of the model.', model[0]
+    )
+    return np.array([int(name) for name in dataset])
   if is_numbered and len(dataset) == len(model):
     return np.arange(len(dataset))
   unknown = [name for name in dataset if name not in index]
@@ -164,6 +168,11 @@ def class_map(
     f' It does not know {len(unknown)} of them: {", ".join(unknown[:3])}. It knows'
     f' {", ".join(model[:3])}, ... Was it trained on another data set?'
   )
+
+
+def _may_be_places(dataset: Sequence[str], model: Sequence[str]) -> bool:
+  """Whether numbers count the classes of a model from 0 and are none of its names."""
+  return '0' in dataset and not any(name.isdecimal() for name in model)
 
 
 def summary(p: Predictions) -> dict[str, int | float]:
@@ -264,14 +273,18 @@ def confused(
 
 
 def real_accuracy(
-  p: Predictions, accepted: Sequence[Sequence[int]]
+  p: Predictions, accepted: Sequence[Sequence[int]], numbers: Sequence[int]
 ) -> dict[str, int | float]:
   """Returns the accuracy by ReaL labels (arXiv:2006.07159).
 
-  `accepted` has the correct classes of each image; images without any do not count.
+  Args:
+    p: the predictions.
+    accepted: ImageNet's numbers of the correct classes of each image; images without
+      any do not count.
+    numbers: ImageNet's number of each class of the model.
   """
   right = [
-    best in labels
+    numbers[best] in labels
     for best, labels in zip(p.best[:, 0].tolist(), accepted, strict=True)
     if labels
   ]
