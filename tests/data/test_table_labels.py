@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 import pytest
 
 from vit_jax.configs import labels
@@ -101,6 +103,48 @@ def test_a_class_in_quotes_may_be_called_as_what_is_missing(tmp_path):
   found = read([{'label': '"NA"'}, {'label': 'b'}], tmp_path)
   assert found.names == ['NA', 'b']
   assert 'row 1 has no label' in message([{'label': 'NA'}], tmp_path)
+
+
+def test_words_for_what_is_missing_are_not_taken_for_no_class(tmp_path):
+  rows = [{'labels': x} for x in ('a|NA', '', 'NA')]
+  found = message(rows, tmp_path)
+  assert 'row 3 has no labels: ' in found
+  assert found.endswith('For no class, leave the cell empty.')
+  found = read(rows[:2], tmp_path)
+  assert (found.names, found.values.tolist()) == (['NA', 'a'], [[1, 1], [0, 0]])
+  assert 'separator is empty, must be what is between' in message(
+    rows, tmp_path, separator=''
+  )
+
+
+@pytest.mark.parametrize(
+  'values, names',
+  [
+    (['2020-01-01', '2020-01-02'], ['2020-01-01', '2020-01-02']),
+    ([['2020-01-01'], [], ['b']], ['2020-01-01', 'b']),
+    ([['2020-01-02'], []], ['2020-01-02']),
+  ],
+)
+def test_dates_in_json_stay_as_they_are(values, names, tmp_path):
+  column = 'labels' if isinstance(values[0], list) else 'label'
+  found = read([{column: x} for x in values], tmp_path, '.jsonl')
+  assert found.names == names
+
+
+def test_labels_of_parquet_may_be_bytes_but_not_nan(tmp_path):
+  path = tmp_path / 'table.parquet'
+
+  def read_values(values):
+    columns = table_files.Columns()
+    images = [f'{i}.png' for i in range(len(values))]
+    parquet.write_table(pa.table({'image': images, 'label': values}), path)
+    table = table_files.read(path, columns)
+    of_row = ['train'] * len(values)
+    return table_labels.read(table, of_row, path, columns)
+
+  assert read_values([b'cat', b'ant']).names == ['ant', 'cat']
+  with pytest.raises(errors.UserError, match='row 2 has no label'):
+    read_values([1.0, float('nan'), 2.0])
 
 
 def test_spaces_around_a_class_do_not_count(tmp_path):

@@ -13,6 +13,8 @@ from vit_jax.runtime import errors
 
 def text(value: Any) -> str:
   """Returns a label as text that compares equal on every machine."""
+  if isinstance(value, bytes):
+    value = value.decode(errors='backslashreplace')
   return unicodedata.normalize('NFC', str(value)).strip()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from vit_jax.configs import labels as labels_lib
 from vit_jax.data import class_names
 from vit_jax.data.rows import table_files
+from vit_jax.data.rows import text_tables
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
@@ -121,7 +122,7 @@ def _weights(rows: _Rows) -> np.ndarray:
 def _multiclass(rows: _Rows) -> Labels:
   column = rows.columns.label
   texts = [
-    '' if value is None else class_names.text(value)
+    '' if _is_missing(value) else class_names.text(value)
     for value in rows.table[column]
   ]
   names = _class_names([[text] if text else [] for text in texts], rows)
@@ -147,9 +148,16 @@ def _multilabel(rows: _Rows) -> Labels:
         f'{rows.name(row)} has the {names[column]} {value!r}, must be 0 or 1.'
       )
     return Labels(task, marks, names)
-  of_rows = [
-    _several(value, columns.separator) for value in rows.table[columns.labels]
-  ]
+  if not columns.separator:
+    raise errors.UserError(
+      "config.columns.separator is empty, must be what is between classes, such as '|'."
+    )
+  of_rows = []
+  for row, value in enumerate(rows.table[columns.labels]):
+    if value is None and text_tables.is_separated(rows.path):
+      e = table_files.empty_cell(rows.name(row), columns.labels)
+      raise errors.UserError(f'{e} For no class, leave the cell empty.')
+    of_rows.append(_several(value, columns.separator))
   names = _class_names(of_rows, rows)
   places = {name: place for place, name in enumerate(names)}
   marks = np.zeros((len(of_rows), len(names)), np.float32)
@@ -161,15 +169,19 @@ def _multilabel(rows: _Rows) -> Labels:
   return Labels(task, marks, names)
 
 
+def _is_missing(value: Any) -> bool:
+  return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _several(value: Any, separator: str) -> list[str]:
   """Returns the classes of an image; it may have none."""
-  if value is None:
+  if _is_missing(value):
     return []
   if isinstance(value, str):
     value = value.split(separator)
   elif not isinstance(value, list):
     value = [value]
-  texts = [class_names.text(part) for part in value if part is not None]
+  texts = [class_names.text(part) for part in value if not _is_missing(part)]
   return [text for text in texts if text]
 
 

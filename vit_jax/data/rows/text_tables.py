@@ -11,6 +11,11 @@ from vit_jax.data.rows import arrow_images
 from vit_jax.runtime import errors
 
 
+def is_separated(path: object) -> bool:
+  """Whether a table is a .csv or .tsv, in which a word such as NA means no value."""
+  return str(path).lower().endswith(('.csv', '.tsv'))
+
+
 def read(path: pathlib.Path, texts: Sequence[str]) -> Any:
   """Returns a pyarrow table, in which the columns `texts` of a .csv are text.
 
@@ -45,6 +50,8 @@ def _csv(path: pathlib.Path, data: bytes, texts: Sequence[str]) -> Any:
   from pyarrow import csv
 
   delimiter = '\t' if path.suffix.lower() == '.tsv' else ','
+  # An empty cell stays one: it is no class, where an image may have several.
+  missing = [x for x in csv.ConvertOptions().null_values if x]
   table = csv.read_csv(
     pa.BufferReader(data),
     parse_options=csv.ParseOptions(
@@ -53,6 +60,7 @@ def _csv(path: pathlib.Path, data: bytes, texts: Sequence[str]) -> Any:
     # Labels such as 007 stay as they are, and a class may be called "NA".
     convert_options=csv.ConvertOptions(
       column_types=dict.fromkeys(texts, pa.string()),
+      null_values=missing,
       strings_can_be_null=True,
       quoted_strings_can_be_null=False,
     ),
@@ -72,10 +80,26 @@ def _json_lines(path: pathlib.Path, data: bytes, texts: Sequence[str]) -> Any:
   from pyarrow import json as pyarrow_json
 
   try:
-    return pyarrow_json.read_json(pa.BufferReader(data))
+    table = pyarrow_json.read_json(pa.BufferReader(data))
+    dates = {
+      field.name: _as_text(field.type)
+      for field in table.schema
+      if field.name in texts and 'timestamp' in str(field.type)
+    }
+    if not dates:
+      return table
+    options = pyarrow_json.ParseOptions(explicit_schema=pa.schema(dates))
+    return pyarrow_json.read_json(pa.BufferReader(data), parse_options=options)
   except pa.ArrowException:  # It counts lines in parts of a file.
     _refuse_line(path, data, texts)
     raise
+
+
+def _as_text(dates: Any) -> Any:
+  """Returns the type of what pyarrow takes for dates, or lists of dates, as text."""
+  import pyarrow as pa  # Imported late: only tables need it.
+
+  return pa.list_(pa.string()) if pa.types.is_list(dates) else pa.string()
 
 
 def _refuse_line(path: pathlib.Path, data: bytes, texts: Sequence[str]) -> None:
