@@ -162,7 +162,7 @@ def _write_artifacts(
   if skipped := len(task.data.train.skipped):
     logging.warning('%d training images were skipped.', skipped)
   info = {
-    'dataset': run.config.dataset,
+    **weights_lib.info_of_data(run.config),
     'step': int(state.step),
     'metrics': metrics,
   }

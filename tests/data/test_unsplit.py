@@ -1,9 +1,13 @@
 """Folders without splits: stratified, by content, the same whatever the names."""
 
+import dataclasses
 import json
 
 import cv2
+from made import random_weights
+from made import VIT
 import numpy as np
+from processes import call_command
 import pytest
 from runs import tiny
 
@@ -13,6 +17,8 @@ from vit_jax.data import sources
 from vit_jax.data import survey
 from vit_jax.data import unsplit
 from vit_jax.runtime import errors
+from vit_jax.weights import artifact
+from vit_jax.weights import training_run
 
 
 def write(path, seed):
@@ -100,6 +106,28 @@ def test_a_changed_file_is_hashed_again(tmp_path):
   assert len(unsplit.hashes([str(tmp_path / 'missing')])[0]) == 16
 
 
+@pytest.mark.parametrize(
+  'info, words, want',
+  [
+    ({}, (), ('train[80%:]', 9)),
+    ({'splits': ['train[:90%]', 'train[90%:]']}, (), ('train[90%:]', 5)),
+    ({'splits': ['train[20%:]', 'train[:20%]']}, (), ('train[:20%]', 9)),
+    ({'splits': ['train', 'test']}, (), ('train[80%:]', 9)),
+    ({'splits': ['train[:90%]', 'train[90%:]']}, ['train'], ('train', 47)),
+  ],
+)
+def test_what_a_run_left_out_is_evaluated(folder, tmp_path, info, words, want):
+  weights = random_weights(VIT, num_classes=3)
+  weights = dataclasses.replace(
+    weights, class_names=['cat', 'dog', 'mouse'], info=info
+  )
+  artifact.save(tmp_path / 'model', weights)
+  args = (f'--model={tmp_path / "model"}', f'--dataset={folder}')
+  result = call_command('evaluate', *args, *(f'--split={x}' for x in words))
+  found = json.loads(result.stdout)
+  assert (found['split'], found['examples_test']) == want
+
+
 @pytest.mark.slow
 def test_a_run_says_how_it_was_split_and_finds_copies(folder, tmp_path, caplog):
   source = sources.get_source(str(folder), 'train[80%:]')
@@ -120,6 +148,13 @@ def test_a_run_says_how_it_was_split_and_finds_copies(folder, tmp_path, caplog):
   assert 'copies of training images' in text
   saved = json.loads((workdir / 'config.json').read_text())
   assert saved['pp']['test'] == 'train[80%:]'
+  splits = {'dataset': str(folder), 'splits': ['train[:80%]', 'train[80%:]']}
+  [step] = (workdir / 'checkpoints').glob('[0-9]*')
+  for weights in (
+    artifact.load(workdir / 'artifact'),
+    training_run.read(step),
+  ):
+    assert weights.info.items() >= splits.items()
   data = json.loads((workdir / 'dataset.json').read_text())
   assert data['config.pp.test']['copies'] >= 1
   assert sum(data['config.pp.train']['classes'].values()) == 40

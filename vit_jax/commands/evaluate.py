@@ -5,8 +5,9 @@ vit-jax evaluate --model=ViT-B_16-224 --dataset=imagenet2012 \
   --split=validation --real --output=/tmp/b16.json
 
 The data set is a folder with {split}/<class>/<image>, a table, shards, a data set of
-Hugging Face, or a name that `vit-jax prepare` has prepared, such as imagenet_v2. Of a
-folder with <class>/<image>, the images that training leaves out are evaluated; --split=train evaluates all.
+Hugging Face, or a name that `vit-jax prepare` has prepared, such as imagenet_v2. Of
+one without a test split, the images that the run left out are evaluated, or the last 20 %
+if the weights do not say which; --split=train evaluates all.
 
 The JSON file that --output names also has scores of every class, calibration by bins,
 and all confusions: rows of [class, predicted class, images], numbered as in `labels`.
@@ -31,6 +32,7 @@ from vit_jax.configs import labels as labels_lib
 from vit_jax.data import label_texts
 from vit_jax.data import real_labels
 from vit_jax.data import sources
+from vit_jax.data.rows import table_files
 from vit_jax.evaluation import ensemble
 from vit_jax.evaluation import labelled
 from vit_jax.evaluation import prediction_files
@@ -122,6 +124,31 @@ def _check(models: Sequence[weights_lib.Weights]) -> None:
     )
 
 
+def _splits(
+  weights: weights_lib.Weights, columns: table_files.Columns
+) -> tuple[str, str]:
+  """Returns the splits to fit probes to and to evaluate.
+
+  Of a data set without a test split, they are those of the run that made the weights,
+  unless a flag says otherwise.
+  """
+  options = flags.FLAGS
+  dataset, train, test = options.dataset, options.train_split, options.split
+  if test == 'test' and sources.is_unsplit(dataset, columns):
+    why = 'the weights do not say what they were trained on'
+    before = weights.info.get('splits', [train, test])
+    if before[1] != 'test' and train == 'train':
+      train, test = before
+      why = f'the weights were trained on {train}'
+    train, test = sources.default_splits(dataset, train, test, columns)
+    logging.info(
+      '%s has no test split: %s is evaluated, as %s. --split=train evaluates all.',
+      *(dataset, test, why),
+    )
+    return train, test
+  return sources.default_splits(dataset, train, test, columns)
+
+
 def _has_fitting_head(
   weights: weights_lib.Weights, source: sources.LabelledSource
 ) -> bool:
@@ -147,9 +174,7 @@ def main(argv: Sequence[str]) -> None:
   models = predictor_flags.all_weights_from_flags()
   _check(models)
   data_dir, columns = options.tfds_data_dir, dataset_flags.columns(models[0])
-  train_split, split = sources.default_splits(
-    options.dataset, options.train_split, options.split, columns
-  )
+  train_split, split = _splits(models[0], columns)
   source = sources.get_source(
     options.dataset, split, data_dir=data_dir, columns=columns
   )

@@ -143,16 +143,23 @@ def default_splits(
   columns: table_files.Columns = table_files.DEFAULT,
 ) -> tuple[str, str]:
   """Returns the splits to train on and to test, see `unsplit.default_splits`."""
+  if is_unsplit(dataset, columns):
+    return unsplit.default_splits(train, test)
+  return train, test
+
+
+def is_unsplit(
+  dataset: str, columns: table_files.Columns = table_files.DEFAULT
+) -> bool:
+  """Whether a data set does not say which images are for the test."""
   if shards.is_shards(dataset):
-    is_unsplit = not shards.has_splits(dataset)
-  elif table_files.is_table(dataset):
+    return not shards.has_splits(dataset)
+  if table_files.is_table(dataset):
     require_folder(dataset)
-    is_unsplit = not table_files.has_splits(table_files.place(dataset), columns)
-  else:
-    is_unsplit = os.path.isdir(dataset) and folder.is_unsplit(
-      storage.local_path(dataset)
-    )
-  return unsplit.default_splits(train, test) if is_unsplit else (train, test)
+    return not table_files.has_splits(table_files.place(dataset), columns)
+  return os.path.isdir(dataset) and folder.is_unsplit(
+    storage.local_path(dataset)
+  )
 
 
 def task(

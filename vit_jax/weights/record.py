@@ -10,6 +10,7 @@ import flax.linen as nn
 import flax.traverse_util
 import jax
 from jaxtyping import Array
+import ml_collections
 import numpy as np
 
 from vit_jax import models
@@ -66,7 +67,8 @@ class Weights:
       have several; empty for 0.5.
     temperature: what logits are divided by before softmax.
     units: units of numbers; empty for none.
-    info: how the weights were made, for readers only.
+    info: how the weights were made: 'dataset', 'splits' (for training, for the test),
+      'step', 'metrics'.
     vocabulary: file of the tokeniser of a model with a text tower; None for others.
     source: the file or folder that was read, for messages.
   """
@@ -155,6 +157,12 @@ def flatten(params: Params) -> dict[str, Any]:
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
   """Undoes `flatten`."""
   return flax.traverse_util.unflatten_dict(dict(flat), sep='/')
+
+
+def info_of_data(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns what weights remember of the images they were trained on and tested with."""
+  splits = [config.pp.train, config.pp.test]
+  return {'dataset': config.dataset, 'splits': splits}
 
 
 def numbered_classes(params: Params) -> list[str]:

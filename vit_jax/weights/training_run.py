@@ -80,7 +80,7 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
       units=[row['unit'] for row in rows if 'unit' in row],
       **_fitted(workdir, int(step.name)),
       info={
-        'dataset': settings.dataset,
+        **weights_lib.info_of_data(settings),
         'step': int(step.name),
         'metrics': files.read_json(step / 'metrics' / 'metrics') or None,
       },
