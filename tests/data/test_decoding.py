@@ -100,6 +100,42 @@ def test_a_fourth_colour_is_a_channel():
   np.testing.assert_array_equal(got, four / np.float32(257))
 
 
+@pytest.mark.parametrize(
+  'extra, channels',
+  [
+    (['unspecified'], 4),
+    (['unspecified', 'unspecified'], 5),
+    (['unspecified'] * 3, 6),
+    (['unassalpha'], None),
+  ],
+)
+def test_samples_of_8_bits_beside_colours_are_channels(extra, channels):
+  values = np.dstack([RGB, *(RGB[..., 0] for _ in extra)])
+  data = colours(values, extrasamples=extra)
+  got = decoding.decode(data, channels=None)
+  want = values if channels else RGB
+  np.testing.assert_array_equal(got, want)
+  assert decoding.is_picture(data) == (channels is None)
+  # Whoever asks for a picture gets one.
+  np.testing.assert_array_equal(decoding.decode(data, channels=3), RGB)
+  if channels:
+    got = decoding.decode(data, channels=channels)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_without_its_package_a_tiff_with_more_samples_is_a_picture(monkeypatch):
+  data = colours(np.dstack([RGB, RGB[..., 0]]), extrasamples=['unspecified'])
+  monkeypatch.setattr(decoding.stacks, 'can_read_tiffs', lambda: False)
+  np.testing.assert_array_equal(decoding.decode(data, channels=None), RGB)
+  assert decoding.is_picture(data)
+
+
+@pytest.mark.parametrize('byteorder', ['<', '>'])
+def test_big_tiffs_are_read(byteorder):
+  data = colours(RGB, bigtiff=True, byteorder=byteorder)
+  np.testing.assert_array_equal(decoding.decode(data), RGB)
+
+
 def test_gif_gives_its_first_frame():
   palette = PIL.Image.fromarray(RGB).convert('P')
   other = PIL.Image.fromarray(RGB[::-1].copy()).convert('P')

@@ -26,7 +26,13 @@ _MAX_PIXELS = 1 << 27  # Twice as many as the largest image of ImageNet.
 _PICTURES = (b'\xff\xd8', b'\x89PNG', b'BM', b'RIFF')
 
 # Tags of TIFFs.
-_BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277
+_BITS, _PHOTOMETRIC, _SAMPLES, _EXTRA_SAMPLES = 258, 262, 277, 338
+
+# What _EXTRA_SAMPLES calls transparency, multiplied with the colours and not.
+_ALPHA_SAMPLES = (1, 2)
+
+# Samples of a colour by _PHOTOMETRIC, 1 for others: RGB, CMYK, YCbCr, Lab.
+_COLOUR_SAMPLES = {2: 3, 5: 4, 6: 3, 8: 3}
 
 # Modes of Pillow whose last sample is transparency.
 _ALPHA = ('RGBA', 'LA', 'PA')
@@ -45,25 +51,31 @@ def decode(
 
   Pictures become uint8, stacks what `stacks.as_pixels` returns; with `channels` None
   pictures have three, stacks their own. A TIFF of several samples of 16 bits, such as
-  colours, is a stack. Greyscale, CMYK, palette and other 16-bit files are converted;
+  colours, is a stack; of 8 bits, one whose samples are more than colours and
+  transparency is, unless 1 or 3 channels are asked for. Greyscale, CMYK, palette and other 16-bit files are converted;
   transparency is dropped; a GIF gives its first frame. JPEG gives the pixels of
   `tf.image.decode_jpeg` bit for bit. `exif` turns the image upright by its EXIF
   tag; TIFF and HEIC always are. Raises ValueError at bytes that are not such an image.
   """
-  array = read_stack(data)
+  array = read_stack(data, channels)
   if array is not None:
     return stacks.as_pixels(array, channels)
   return _decode_picture(data, 3 if channels is None else channels, exif)
 
 
-def read_stack(data: bytes) -> np.ndarray | None:
-  """Returns the array in a .npy file or TIFF; None for pictures.
+def read_stack(data: bytes, channels: int | None = None) -> np.ndarray | None:
+  """Returns the array in a .npy file or TIFF; None for pictures, see `decode`.
 
   Raises ValueError at a damaged file.
   """
   if stacks.is_npy(data):
     return stacks.read_npy(data)
   if _pillow_kind(data) == 'TIFF' and (found := _stack_kind(data)):
+    wants_picture = channels in _DECODERS or (
+      channels is None and not stacks.can_read_tiffs()
+    )
+    if found.has_picture and wants_picture:
+      return None
     array = stacks.read_tiff(data, found.what)
     return array[..., :-1] if found.has_alpha else array
   return None
@@ -99,9 +111,10 @@ def _decode_picture(data: bytes, channels: int, exif: bool) -> Picture:
 
 def is_picture(data: bytes) -> bool:
   """Whether a file is decoded to 1 or 3 channels of 8 bits."""
-  if kind := _pillow_kind(data):
-    return kind != 'TIFF' or not _stack_kind(data)
-  return data.startswith(_PICTURES)
+  if (kind := _pillow_kind(data)) != 'TIFF':
+    return bool(kind) or data.startswith(_PICTURES)
+  found = _stack_kind(data)
+  return not found or (found.has_picture and not stacks.can_read_tiffs())
 
 
 def as_pixels(
@@ -125,7 +138,7 @@ def _check_size(height: int, width: int) -> None:
 
 def _pillow_kind(data: bytes) -> str:
   """Returns the format of a file that Pillow must open; '' for others."""
-  if data[:4] in (b'II*\0', b'MM\0*'):
+  if data[:4] in (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+'):
     return 'TIFF'
   if data[:4] == b'GIF8':
     return 'GIF'
@@ -139,6 +152,7 @@ class _Stack(NamedTuple):
 
   what: str
   has_alpha: bool = False
+  has_picture: bool = False  # In its first samples, of 8 bits.
 
 
 def _stack_kind(data: bytes) -> _Stack | None:
@@ -156,6 +170,13 @@ def _stack_kind(data: bytes) -> _Stack | None:
       if bits > 8 and samples > 1:  # Pillow drops bits, or mixes planes.
         what = f'a TIFF of {samples} samples of {bits} bits'
         return _Stack(what, picture.mode in _ALPHA)
+      colours = _COLOUR_SAMPLES.get(_tag(picture, _PHOTOMETRIC, 1), 1)
+      # As Pillow does, without the tag: one sample more is transparency.
+      extra = _tag(picture, _EXTRA_SAMPLES, _ALPHA_SAMPLES[:1])
+      alpha = sum(kind in _ALPHA_SAMPLES for kind in extra)
+      if samples > colours + alpha:  # Such as infrared.
+        what = f'a TIFF of {samples} samples, of which {colours} are colours'
+        return _Stack(what, has_picture=True)
       return None
   except PIL.Image.DecompressionBombError:
     return None  # Refused when it is decoded.

@@ -6,6 +6,7 @@ Satellites and microscopes write them. Their values keep their precision.
 from collections.abc import Iterator
 import contextlib
 import functools
+import importlib.util
 import io
 import logging
 import math
@@ -110,6 +111,11 @@ def _read_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
       return _HEADERS[np.lib.format.read_magic(file)](file)
   except Exception as e:  # Those of Python's tokeniser and parser too.
     raise ValueError('a damaged .npy file: its header cannot be read') from e
+
+
+def can_read_tiffs() -> bool:
+  """Whether the package that `read_tiff` needs is installed."""
+  return importlib.util.find_spec('tifffile') is not None
 
 
 def read_tiff(data: bytes, what: str) -> np.ndarray:
