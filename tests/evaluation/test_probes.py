@@ -32,6 +32,13 @@ def test_classifiers_separate_clusters(name):
   assert model.score(*clusters(500, 1, spread=30.0)) < 0.6
 
 
+@pytest.mark.parametrize('labels', [[0], [0, 0, 0], [0, 1]])
+def test_a_linear_probe_needs_two_classes(labels):
+  features = np.arange(len(labels), dtype=np.float32)[:, None]
+  with pytest.raises(errors.UserError, match=f'has {len(labels)} images of'):
+    probes.fit('linear', features, np.array(labels))
+
+
 def test_few_shots_are_least_squares_on_plus_and_minus_one():
   features, labels = clusters(60, 0)
   model = probes.fit('20shot', features, labels)

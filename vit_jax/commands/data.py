@@ -140,5 +140,7 @@ def _draw(dataset: str, split: str, options: flags.FlagValues) -> None:
   _, data = cv2.imencode('.png', sheet[..., ::-1])
   with errors.writing(f'sheet={options.sheet}'):
     storage.write_bytes(data.tobytes(), storage.local_path(options.sheet))
-  text = f'Images of every class are in {options.sheet}.'
+  total, most = len(source.class_names), contact_sheet.MOST_IMAGES
+  which = 'every class' if total <= most else f'{most} of {total} classes'
+  text = f'Images of {which} are in {options.sheet}.'
   print(text, file=sys.stderr)  # The JSON is on standard output.

@@ -131,6 +131,16 @@ def shots(name: str) -> int | None:
   return int(match[1]) if match[1] else None
 
 
+def _check_classes(labels: Labels, parts: Any) -> None:
+  kept = next(parts.split(labels))[0] if len(labels) > 1 else [0]
+  if len(np.unique(labels[kept])) < 2:
+    raise errors.UserError(
+      f'The linear probe needs images of two classes beside the tenth that it holds'
+      f' out; it has {len(labels)} images of {len(np.unique(labels))}. Give more'
+      f' images, or take --probes=knn.'
+    )
+
+
 def fit(name: str, features: Features, labels: Labels) -> Any:
   """Returns a fitted classifier of scikit-learn.
 
@@ -138,6 +148,9 @@ def fit(name: str, features: Features, labels: Labels) -> Any:
   Sec. 4.1), its L2 penalty chosen by leave-one-out. 'knn': votes of the 20 nearest
   by cosine, weighted with exp(cosine / 0.07). 'linear': multinomial logistic
   regression, its L2 penalty chosen on a tenth of the images.
+
+  Raises:
+    errors.UserError: if the rest of the images have one class.
   """
   from sklearn import linear_model
   from sklearn import model_selection
@@ -157,9 +170,9 @@ def fit(name: str, features: Features, labels: Labels) -> Any:
     )
   else:
     scale = preprocessing.StandardScaler()
+    parts = model_selection.ShuffleSplit(1, test_size=0.1, random_state=0)
+    _check_classes(labels, parts)
     model = model_selection.GridSearchCV(
-      linear_model.LogisticRegression(max_iter=1000),
-      {'C': _COSTS},
-      cv=model_selection.ShuffleSplit(1, test_size=0.1, random_state=0),
+      linear_model.LogisticRegression(max_iter=1000), {'C': _COSTS}, cv=parts
     )
   return steps.make_pipeline(scale, model).fit(features, labels)

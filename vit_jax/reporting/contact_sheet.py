@@ -23,7 +23,7 @@ Sheet = UInt8[np.ndarray, 'rows columns 3']
 Captions = list[list[str]]
 
 _MIN_SIDE = 128  # Smaller images are enlarged.
-_MOST_IMAGES = 64  # On the sheet of a data set.
+MOST_IMAGES = 64  # On the sheet of a data set.
 # Pixels: height of a line of text, space between images.
 _LINE, _MARGIN = 16, 4
 _ONE_HOST = (0, 1)
@@ -113,14 +113,14 @@ def _chosen(source: sources.LabelledSource) -> list[int]:
   labels, task = source.labels(), sources.task_of(source)
   if task == labels_lib.REGRESSION:
     order = np.argsort(labels[:, 0], kind='stable')
-    places = np.linspace(0, len(order) - 1, min(_MOST_IMAGES, len(order)))
+    places = np.linspace(0, len(order) - 1, min(MOST_IMAGES, len(order)))
     return order[places.astype(int)].tolist()
-  classes = range(min(_MOST_IMAGES, len(source.class_names)))
+  classes = range(min(MOST_IMAGES, len(source.class_names)))
   if task == labels_lib.MULTICLASS:
     groups = [np.flatnonzero(labels == label) for label in classes]
   else:
     groups = [np.flatnonzero(labels[:, label]) for label in classes]
-  each = max(1, _MOST_IMAGES // len(groups))
+  each = max(1, MOST_IMAGES // len(groups))
   return [i for group in groups for i in group[:each].tolist()]
 
 
