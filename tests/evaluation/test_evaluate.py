@@ -120,6 +120,8 @@ def test_classes_are_found_by_name_or_number():
   ):
     with pytest.raises(errors.UserError, match='It does not know . of them'):
       scores.class_map(dataset, model)
+  with pytest.raises(errors.UserError, match='know 1 of them: 10. It knows 01'):
+    scores.class_map(['10'], ['01', '02'])
 
 
 @pytest.fixture

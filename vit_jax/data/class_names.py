@@ -38,19 +38,17 @@ def ordered(names: Collection[str]) -> list[str]:
 def comparable(
   some: Sequence[str], others: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-  """Returns two lists of names as they are compared.
+  """Returns two lists of names as they are compared, to find some among others.
 
-  Classes of ImageNet, which one may call by WordNet ids and the other by words, are
-  ids in both; '01', '1' and '1.0' are the same number. What is equal as it is, and
-  what is so only in part, is left as it is.
+  Where all are found so, both lists are the WordNet ids of classes of ImageNet, which
+  one may call by ids and the other by words; or numbers, as '01', '1' and '1.0' are
+  the same.
   """
   some, others = [text(x) for x in some], [text(x) for x in others]
-  if set(some) <= set(others):
-    return some, others
-  for convert in (wordnet.ids, _numbers):
-    found, other_found = convert(some), convert(others)
-    if found is not None and other_found is not None:
-      return found, other_found
+  for convert in (list, wordnet.ids, _numbers):
+    found, among = convert(some), convert(others)
+    if found is not None and among is not None and set(found) <= set(among):
+      return found, among
   return some, others
 
 

@@ -52,10 +52,11 @@ def decode(
   Pictures become uint8, stacks what `stacks.as_pixels` returns; with `channels` None
   pictures have three, stacks their own. A TIFF of several samples of 16 bits, such as
   colours, is a stack; of 8 bits, one whose samples are more than colours and
-  transparency is, unless 1 or 3 channels are asked for. Greyscale, CMYK, palette and other 16-bit files are converted;
-  transparency is dropped; a GIF gives its first frame. JPEG gives the pixels of
-  `tf.image.decode_jpeg` bit for bit. `exif` turns the image upright by its EXIF
-  tag; TIFF and HEIC always are. Raises ValueError at bytes that are not such an image.
+  transparency is, unless 1 or 3 channels are asked for. Greyscale, CMYK, palette and
+  other 16-bit files are converted; transparency is dropped; a GIF gives its first
+  frame. JPEG gives the pixels of `tf.image.decode_jpeg` bit for bit. `exif` turns the
+  image upright by its EXIF tag; TIFF and HEIC always are. Raises ValueError at bytes
+  that are not such an image.
   """
   array = read_stack(data, channels)
   if array is not None:

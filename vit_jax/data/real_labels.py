@@ -45,8 +45,8 @@ def numbers(class_names: Sequence[str]) -> list[int]:
   """Returns the numbers that ReaL labels give to classes of a model.
 
   Raises:
-    errors.UserError: unless all are classes of ImageNet; names without words are if
-      they are 1000.
+    errors.UserError: unless all are classes of ImageNet, by WordNet ids, words, or
+      the numbers that 1000 classes without names have.
   """
   imagenet = wordnet.imagenet_ids()
   if list(class_names) == [f'class {i}' for i in range(len(imagenet))]:
