@@ -164,7 +164,7 @@ def test_bad_images_are_named_or_skipped(token, tmp_path):
       assert function(images).shape == (0, *function([good]).shape[1:])
   assert kept.predict([bad]) == []
   with pytest.raises(errors.UserError, match='^None of 1 images can be deco'):
-    list(ranking.with_names(kept.probabilities([bad]), [bad], list))
+    list(ranking.at_least_one(kept.probabilities([bad]), 1))
   source = inputs.InputSource([bad], 3)
   source.class_names, source.labels = ['class 0'], lambda: np.zeros(1, int)
   source.names = lambda: [bad]

@@ -143,6 +143,7 @@ def classify(
     batches, functools.partial(probabilities, params, ztxt)
   )
   choose = functools.partial(ranking.best, labels=labels, top_k=top_k)
+  rows = ranking.at_least_one(rows, len(paths))
   return ranking.with_names(rows, paths, choose)
 
 

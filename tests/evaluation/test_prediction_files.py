@@ -86,7 +86,7 @@ def test_predict_writes_all_formats(model, image_folder, tmp_path):
       '--sort=unsure',
       str(folder),
     )
-    assert f'The predictions of 6 images are in {path}' in result.stdout
+    assert f'The predictions of 5 images are in {path}' in result.stdout
     found.append(read(path))
   assert found[0] == found[1] == found[2]
   *rows, bad = found[0]
@@ -103,6 +103,23 @@ def test_predict_writes_all_formats(model, image_folder, tmp_path):
     assert row['predicted'] == label
     assert row['confidence'] == pytest.approx(p, abs=1e-6)
     assert row[f'probability of {label}'] == row['confidence']
+
+
+def test_predict_without_a_readable_image_fails_and_writes_nothing(
+  model, tmp_path
+):
+  (tmp_path / 'bad.jpg').write_bytes(b'no image')
+  for flag in ('', f'--output={tmp_path}/x.csv', f'--html={tmp_path}/x.html'):
+    result = call_command(
+      'predict',
+      f'--model={model}',
+      '--on_bad_image=skip',
+      *filter(None, [flag]),
+      str(tmp_path / 'bad.jpg'),
+    )
+    assert result.returncode == 1
+    assert 'None of 1 images can be decoded.' in result.stderr
+  assert [path.name for path in tmp_path.iterdir()] == ['bad.jpg']
 
 
 def test_evaluate_writes_labels(model, image_folder, tmp_path):

@@ -60,7 +60,8 @@ def _write(
   )
   path = flags.FLAGS.output
   prediction_files.write(table, path)
-  print(f'The predictions of {len(table)} images are in {path}.')
+  count = sum(not row['skipped'] for row in table)
+  print(f'The predictions of {count} images are in {path}.')
 
 
 def _write_page(
@@ -104,7 +105,7 @@ def main(argv: Sequence[str]) -> None:
     predictor.weights = dataclasses.replace(
       predictor.weights, class_names=labels
     )
-  rows = predictor.probabilities(names)
+  rows = ranking.at_least_one(predictor.probabilities(names), len(names))
   if options.sort or options.html:
     rows = ranking.unsure_first(rows, predictor.weights)
   if options.html:

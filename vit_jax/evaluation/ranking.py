@@ -98,17 +98,23 @@ def unsure_first(rows: Rows, weights: weights_lib.Weights) -> Rows:
   return iter(sorted(rows, key=lambda row: margin_of(row[1])))
 
 
-def with_names(
-  rows: Rows, names: Sequence[str], choose: Callable[[np.ndarray], Prediction]
-) -> Iterator[tuple[str, Prediction]]:
-  """Yields the name of each decoded image, and what `choose` makes of its output.
+def at_least_one(rows: Rows, total: int) -> Rows:
+  """Yields the rows of the images that were decoded, out of `total`.
 
   Raises:
     errors.UserError: if there is none.
   """
   count = 0
-  for place, row in rows:
-    yield names[place], choose(row)
+  for row in rows:
+    yield row
     count += 1
   if not count:
-    raise errors.UserError(f'None of {len(names)} images can be decoded.')
+    raise errors.UserError(f'None of {total} images can be decoded.')
+
+
+def with_names(
+  rows: Rows, names: Sequence[str], choose: Callable[[np.ndarray], Prediction]
+) -> Iterator[tuple[str, Prediction]]:
+  """Yields the name of each decoded image, and what `choose` makes of its output."""
+  for place, row in rows:
+    yield names[place], choose(row)
