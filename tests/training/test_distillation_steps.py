@@ -14,12 +14,16 @@ import pytest
 from taught import get_config
 from taught import SHAPE
 from taught import task_of
+from taught import teacher_weights
 
 from vit_jax.data import preprocessing
 from vit_jax.data.augmentation import augment
 from vit_jax.models import distillation as distillation_lib
 from vit_jax.models import losses
+from vit_jax.runtime import sharding
 from vit_jax.training import distillation
+from vit_jax.training import resolve
+from vit_jax.training import teachers
 
 
 def softmax(x):
@@ -41,6 +45,46 @@ def test_soft_loss_is_the_divergence_times_temperature_squared():
   np.testing.assert_allclose(
     loss(student, teacher), 4 * terms.sum(-1), rtol=1e-4
   )
+
+
+def test_student_of_another_loss_learns_the_probabilities_of_the_teacher():
+  teacher = jnp.float32(np.random.default_rng(0).normal(7, 3, (4, 5)))
+  convert = distillation_lib.as_logits_of
+  np.testing.assert_allclose(
+    jax.nn.sigmoid(convert('sigmoid', teacher, 'softmax')),
+    softmax(teacher),
+    rtol=1e-4,
+  )
+  p = 1 / (1 + np.exp(-teacher))
+  np.testing.assert_allclose(
+    jax.nn.softmax(convert('softmax', teacher, 'sigmoid')),
+    p / p.sum(-1, keepdims=True),
+    rtol=1e-5,
+  )
+  for loss in ('softmax', 'sigmoid'):
+    assert (convert(loss, teacher, loss) == teacher).all()
+  certain = convert('sigmoid', jnp.array([[0.0, 1e4]]), 'softmax')
+  assert np.isfinite(certain).all(), certain
+
+
+@pytest.mark.parametrize('student', ['softmax', 'sigmoid'])
+@pytest.mark.parametrize('loss', ['softmax', 'sigmoid'])
+def test_logits_of_a_teacher_are_of_the_loss_of_the_run(
+  image_folder, loss, student
+):
+  weights = teacher_weights(loss=loss)
+  config = get_config(image_folder, '', loss=student)
+  run = resolve.resolve(config, sharding.make_mesh())
+  data = task_of(config).data
+  teacher = teachers.Teacher(
+    run.config, data, run.mesh, read=lambda *_: weights
+  )
+  pixels = jnp.float32(np.random.default_rng(0).normal(size=(2, 16, 24, 3)))
+  found = teacher.logits(teacher.put(), pixels)
+  seen = data.preprocess.for_model(pixels, weights.preprocessing)
+  raw = applied(weights, seen)
+  want = distillation_lib.as_logits_of(student, raw, loss)
+  np.testing.assert_allclose(found, want, atol=0.05)
 
 
 def test_weights_of_images_hold_for_labels_and_teacher():

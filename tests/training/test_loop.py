@@ -29,6 +29,14 @@ def test_saves_best_evaluation_between_checkpoints(tmp_path):
   assert steps == {10, 20}
 
 
+def test_best_and_last_step_are_saved_without_checkpoints_between(tmp_path):
+  run(
+    tmp_path, accuracies=[0.2, 0.9, 0.4, 0.5], eval_every=5, checkpoint_every=0
+  )
+  steps = {int(p.name) for p in (tmp_path / 'checkpoints').iterdir()}
+  assert steps == {10, 20}
+
+
 def test_diverged_parameters_are_not_evaluated(tmp_path):
   def step(state, batch, key):
     value = jnp.array(jnp.nan if int(state.step) > 2 else 1.0)

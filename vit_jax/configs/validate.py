@@ -166,10 +166,10 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
       f'config.patch_dropout is {config.patch_dropout}, but only a ViT without'
       f' rotary position embeddings can leave patches out, not {what.name}.'
     )
-  if config.posemb == 'sincos2d' and what.width % 4:
+  if config.posemb == 'sincos2d' and (what.width % 4 or what.width < 8):
     raise errors.UserError(
-      f"config.posemb is 'sincos2d', which needs a config.model.hidden_size that 4"
-      f' divides, not {what.width}.'
+      f"config.posemb is 'sincos2d', which needs a config.model.hidden_size of 8 or"
+      f' more that 4 divides, not {what.width}.'
     )
   _VALIDATE_SIZES[spec.family(tower)](name, tower)
   if spec.encoder(model) is None:

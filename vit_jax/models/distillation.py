@@ -56,6 +56,26 @@ class Distillation:
     return total, label_loss, teacher_loss
 
 
+def as_logits_of(loss: str, logits: Logits, given: str) -> Logits:
+  """Returns logits that mean for one loss what `logits` mean for another.
+
+  A softmax keeps the ratios of the probabilities of a sigmoid, which need not sum
+  to 1; a sigmoid keeps the probabilities of a softmax.
+
+  Args:
+    loss: 'softmax' or 'sigmoid', what the result is made for.
+    logits: logits of all classes.
+    given: 'softmax' or 'sigmoid', what they were trained with.
+  """
+  if loss == given:
+    return logits
+  if loss == 'softmax':
+    return jax.nn.log_sigmoid(logits)
+  # A probability of 1 would have an infinite logit.
+  log_p = jnp.minimum(jax.nn.log_softmax(logits), -1e-6)
+  return log_p - jnp.log(-jnp.expm1(log_p))
+
+
 def soft(loss: str, plain: losses.Loss, temperature: float) -> losses.Loss:
   """Returns the divergence from the teacher's probabilities, times temperature².
 

@@ -123,7 +123,7 @@ def run(
         if due(step, config.progress_every):
           reports.add(step, metrics, stage.learning_rate(step))
         stop = preempted.requested(step)
-        save = due(step, config.checkpoint_every)
+        save = due(step, config.checkpoint_every) or step == config.total_steps
         new_metrics = None
         # An evaluation could take longer than the time left before a stop.
         if due(step, config.eval_every) and not stop:
@@ -131,7 +131,7 @@ def run(
           reports.check_finite(step, metrics)
           test_metrics = new_metrics = _evaluate(parts, state)
           quality = parts.saver.quality(test_metrics)
-          save = save or (config.checkpoint_every > 0 and quality > best)
+          save = save or quality > best
           best = max(best, quality)
         if save or stop:
           reports.flush()

@@ -17,6 +17,7 @@ from vit_jax.configs import labels as labels_lib
 from vit_jax.data import batching
 from vit_jax.data import class_names
 from vit_jax.evaluation import multilabel
+from vit_jax.models import distillation
 from vit_jax.models import flops
 from vit_jax.models import inference
 from vit_jax.runtime import errors
@@ -98,12 +99,17 @@ class Teacher:
     )
 
   def logits(self, params: Any, images: Float[Array, 'B H W C']) -> Logits:
-    """Returns logits of the classes of the run; `images` are the student's input."""
+    """Returns logits of the classes of the run, for its loss.
+
+    `images` are the student's input.
+    """
     weights = self.weights
     model = {**weights.known_model(), 'dtype': self.config.dtype}
     module = weights_lib.module_of(model, len(weights.class_names))
     seen = self.data.preprocess.for_model(images, weights.preprocessing)
-    logits = inference.apply(module, params, seen)
+    logits = distillation.as_logits_of(
+      self.config.loss, inference.apply(module, params, seen), weights.loss
+    )
     return logits[:, np.array(self._places)]
 
   def flops(self) -> float:
