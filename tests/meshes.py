@@ -31,7 +31,7 @@ def train(folder, workdir, **mesh):
   config.batch = 16
   config.total_steps = 5
   config.progress_every = 1
-  config.checkpoint_every = 0  # Only the last: none is looked at, they take long.
+  config.checkpoint_every = 0  # None is looked at, and they take long.
   config.optimizer = 'sgd'
   config.base_lr = 0.1
   config.pp.update(  # Whatever is random must be the same too.
