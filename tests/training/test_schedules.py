@@ -29,6 +29,12 @@ def test_rsqrt_schedule_cools_down_to_zero():
   np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-9)
 
 
+def test_linear_schedule_never_rises_after_the_warm_up():
+  schedule = optimizers.create_learning_rate_schedule(100, 1e-6, 'linear', 10)
+  got = [float(schedule(step)) for step in (10, 50, 100)]
+  np.testing.assert_allclose(got, 1e-6, rtol=1e-5)
+
+
 def test_constant_schedule_keeps_peak_after_warm_up():
   schedule = optimizers.create_learning_rate_schedule(100, 0.5, 'constant', 10)
   assert [float(schedule(s)) for s in (5, 10, 99)] == [0.25, 0.5, 0.5]

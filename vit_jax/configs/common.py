@@ -200,8 +200,8 @@ def _add_optimizer(config: types.SimpleNamespace) -> None:
   config.optim_dtype = rules.one_of('bfloat16', 'float32')
   # Weight decay: an L2 term of the gradient in SGD, decoupled in the others.
   config.weight_decay = rules.number(0.0, low=0.0)
-  # Which parameters decay: 'kernels' (no biases, norms, class token, position
-  # embeddings) or 'all'.
+  # Which parameters decay: 'kernels', with the matrices of LoRA (no biases, norms,
+  # class token, position embeddings), or 'all'.
   config.weight_decay_on = rules.one_of('kernels', 'all')
   # Learning rate of a block relative to the next one. 1: the same for all.
   # arXiv:2106.08254 fine-tunes with 0.65 to 0.75. Not available for LiT.

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import flax.traverse_util
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -13,6 +14,7 @@ import optax
 from vit_jax.configs import common
 from vit_jax.configs import spec
 from vit_jax.models import blocks
+from vit_jax.models import lora
 from vit_jax.runtime import errors
 from vit_jax.training import per_block
 
@@ -23,6 +25,8 @@ _AFTER = re.compile(
   rf'projection|{"|".join(spec.HEADS)})/'
 )
 _IN_BLOCK = re.compile(rf'(?:{"|".join(spec.BLOCKS)})(?:_\d+)?')
+# Parameters that multiply inputs; others are added, or scale one channel.
+_MATRICES = ('kernel', lora.A, lora.B)
 # Root mean square of AdamW's steps, which Muon's are scaled to (arXiv:2502.16982).
 _RMS_OF_ADAM = 0.2
 
@@ -42,8 +46,9 @@ def create_learning_rate_schedule(
   Args:
     total_steps: step at which the decay ends.
     base: peak learning rate, reached at `warmup_steps`.
-    decay_type: 'cosine' to 0; 'linear' to `linear_end`; 'rsqrt', the reciprocal
-      square root of arXiv:2106.04560, Sec. 3.5; or 'constant'.
+    decay_type: 'cosine' to 0; 'linear' to `linear_end`, or to `base` if that is
+      lower; 'rsqrt', the reciprocal square root of arXiv:2106.04560, Sec. 3.5; or
+      'constant'.
     warmup_steps: steps of linear growth from 0.
     linear_end: last learning rate of the linear decay; official default.
     timescale: steps from the warm-up until 'rsqrt' falls to 0.71 of its peak.
@@ -54,7 +59,7 @@ def create_learning_rate_schedule(
   if decay_type == 'cosine':
     decay = optax.cosine_decay_schedule(base, decay_steps)
   elif decay_type == 'linear':
-    decay = optax.linear_schedule(base, linear_end, decay_steps)
+    decay = optax.linear_schedule(base, min(linear_end, base), decay_steps)
   elif decay_type == 'rsqrt':
     decay = lambda step: base * (1 + jnp.maximum(step, 0) / timescale) ** -0.5
   else:
@@ -70,9 +75,9 @@ def create_learning_rate_schedule(
 
 
 def decay_mask(params: Any) -> Any:
-  """Selects kernels; not biases, norms, scales, tokens or position embeddings."""
+  """Selects matrices; not biases, norms, scales, tokens or position embeddings."""
   return flax.traverse_util.path_aware_map(
-    lambda path, _: path[-1] == 'kernel', params
+    lambda path, _: path[-1] in _MATRICES, params
   )
 
 
@@ -189,34 +194,57 @@ def _directions(
       optax.ema(momentum, debias=False, accumulator_dtype=dtype),
       *decay,
     ]
+  adam = optax.scale_by_adam(momentum, beta2, mu_dtype=jnp.dtype(dtype))
   if optimizer == 'muon':
     muon = optax.contrib.muon(
       1.0,
       beta=momentum,
       mu_dtype=jnp.dtype(dtype),
-      adam_b1=momentum,
-      adam_b2=beta2,
-      muon_weight_dimension_numbers=_matrices,
+      muon_weight_dimension_numbers=_axes_in_blocks,
       consistent_rms=_RMS_OF_ADAM,
     )
-    return [muon, optax.scale(-1.0), *decay]
-  adam = optax.scale_by_adam(momentum, beta2, mu_dtype=jnp.dtype(dtype))
+    # The Adam of optax.contrib.muon has Nesterov momentum.
+    parts = {'muon': optax.chain(muon, optax.scale(-1.0)), 'adam': adam}
+    return [optax.partition(parts, _parts_of_muon), *decay]
   if optimizer == 'lamb':
     return [adam, *decay, optax.scale_by_trust_ratio()]
   return [adam, *decay]
 
 
-def _matrices(params: Any) -> Any:
-  """Returns the input and output axes of each kernel in a block, else None.
+def _parts_of_muon(params: Any) -> Any:
+  """Returns 'muon' for matrices in blocks, 'adam' for all else.
+
+  Raises:
+    errors.UserError: if no matrix in a block is trained.
+  """
+  parts = flax.traverse_util.path_aware_map(
+    lambda path, _: 'muon' if _is_in_block(path) else 'adam', params
+  )
+  if 'muon' not in jax.tree.leaves(parts):
+    raise errors.UserError(
+      "config.optimizer is 'muon', but no matrix in a block is trained, and it"
+      " treats all else as 'adamw'. Set config.optimizer='adamw'."
+    )
+  return parts
+
+
+def _is_in_block(path: tuple[Any, ...]) -> bool:
+  """Returns whether a parameter is a matrix in a block."""
+  in_block = any(_IN_BLOCK.fullmatch(name) for name in path)
+  return in_block and path[-1] in _MATRICES
+
+
+def _axes_in_blocks(params: Any) -> Any:
+  """Returns the input and output axes of each matrix in a block, else None.
 
   Attention has kernels [D, N, H] and, for its output, [N, H, D].
   """
 
   def of(path: tuple[Any, ...], x: Any) -> Any:
-    in_block = any(_IN_BLOCK.fullmatch(name) for name in path)
-    if not in_block or path[-1] != 'kernel':
+    if not _is_in_block(path):
       return None
-    every, inputs = tuple(range(x.ndim)), -1 if path[-2] == 'out' else 1
+    is_output = path[-2:] == ('out', 'kernel')
+    every, inputs = tuple(range(x.ndim)), -1 if is_output else 1
     return optax.contrib.MuonDimensionNumbers(every[:inputs], every[inputs:])
 
   return flax.traverse_util.path_aware_map(of, params)
