@@ -65,6 +65,18 @@ def test_convert_to_float16_rounds_parameters(tmp_path):
     formats.convert(weights, str(tmp_path / 'x'), 'timm', 'float16')
 
 
+def test_convert_warns_of_numbers_too_small_for_float16(tmp_path, caplog):
+  weights = checkpoint.read(TOKEN)
+  bias = weights.params['head']['bias']
+  weights.params['head']['bias'] = np.full_like(bias, 1e-9)
+  weights.params['head']['kernel'] = weights.params['head']['kernel'] * 0
+  with caplog.at_level('WARNING', logger='absl'):
+    formats.convert(weights, str(tmp_path / 'full.npz'), 'npz')
+    assert 'too small' not in caplog.text
+    formats.convert(weights, str(tmp_path / 'half.npz'), 'npz', 'float16')
+  assert 'the numbers of head/bias are too small for float16' in caplog.text
+
+
 def test_convert_asks_for_unknown_image_size(tmp_path):
   nonsquare = GOLDEN / 'vit_nonsquare.npz'
   args = ('convert', str(nonsquare), str(tmp_path / 'x'), '--to=timm')

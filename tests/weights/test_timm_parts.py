@@ -179,3 +179,17 @@ def test_registers_without_positions_are_written(tmp_path):
   assert dataclasses.replace(back.spec, name='') == dataclasses.replace(
     weights.spec, name=''
   )
+
+
+@pytest.mark.parametrize('number', [0, 3])
+def test_an_npz_keeps_the_outputs_of_other_positions(tmp_path, number):
+  """It tells neither how many tokens have positions nor needs to."""
+  weights = random_weights(VIT, num_registers=2)
+  path = tmp_path / 'x.npz'
+  formats.convert(token_positions.positioned(weights, number), str(path), 'npz')
+  again = checkpoint.read(path)
+  assert again.image_shape == weights.image_shape
+  images = live.random_images(0, weights.image_shape[:2])
+  np.testing.assert_array_equal(
+    live.output(again, images), live.output(weights, images)
+  )

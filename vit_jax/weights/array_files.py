@@ -5,10 +5,12 @@ import contextlib
 import json
 import os
 import pathlib
+import textwrap
 from typing import Any
 import zipfile
 import zlib
 
+from absl import logging
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
@@ -96,8 +98,10 @@ def write_npz(
 ) -> None:
   """Writes arrays as one dtype, whole or not at all.
 
+  Warns about arrays whose numbers are too small for the dtype.
+
   Raises:
-    errors.UserError: if the dtype cannot hold a number.
+    errors.UserError: if a number is too large for the dtype.
   """
   with (
     files.replaced_file(storage.local_path(path)) as temporary,
@@ -107,6 +111,22 @@ def write_npz(
       name: _typed(name, np.asarray(x), dtype) for name, x in arrays.items()
     }
     np.savez(f, **typed)
+  small = [name for name, x in arrays.items() if _underflows(x, typed[name])]
+  if small:
+    names = textwrap.shorten(', '.join(small), 500)
+    logging.warning(
+      '%s: the numbers of %s are too small for %s, which rounds them by more than'
+      ' 1 %%, or to 0. Write float32 if they matter.',
+      path,
+      names,
+      np.dtype(dtype),
+    )
+
+
+def _underflows(array: Any, typed: np.ndarray) -> bool:
+  """Returns whether even the largest number of an array changes by over 1 %."""
+  largest, rounded = (float(np.abs(x).max(initial=0)) for x in (array, typed))
+  return abs(rounded - largest) > 0.01 * largest
 
 
 def _typed(name: str, array: np.ndarray, dtype: npt.DTypeLike) -> np.ndarray:

@@ -20,6 +20,7 @@ from vit_jax.weights import checks
 from vit_jax.weights import extras
 from vit_jax.weights import infer
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import token_positions
 
 _GROUP_NORM = re.compile(r'gn(\d+|_root|_proj)')
 
@@ -76,6 +77,8 @@ def write(
       'An .npz without position embeddings is read as one of big_vision, which'
       ' computes them, but these weights have none. Try to=timm.'
     )
+  if what and what.family == 'vit':
+    weights = token_positions.positioned(weights)
   lost = extras.lost(weights, _described(weights.params, ''))
   (lost.get('model') or {}).pop('model_name', None)
   values = ', '.join(f'{name} {value}' for name, value in lost.items() if value)
