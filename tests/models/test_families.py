@@ -8,6 +8,8 @@ from golden_files import GOLDEN
 from golden_files import golden_arrays
 from golden_files import golden_json
 import jax
+from made import random_weights
+from made import VIT
 import numpy as np
 import pytest
 
@@ -168,6 +170,26 @@ def test_mixer_trains_with_stochastic_depth_and_remat():
     outputs(changed, False), outputs(plain, True), atol=1e-5
   )
   assert np.abs(outputs(changed, True) - io['outputs']).max() > 0.01
+
+
+@pytest.mark.parametrize(
+  ('changes', 'width'),
+  [
+    ({}, 32),
+    ({'classifier': 'token_mean'}, 64),
+    ({'representation_size': 8}, 8),
+    ({'projection': 8}, 8),
+  ],
+)
+def test_models_with_two_heads_have_features(changes, width):
+  weights = random_weights(
+    VIT, num_classes=0, size=16, distillation='head', **changes
+  )
+  images = np.zeros((2, 16, 16, 3), np.float32)
+  features = weights.module().apply(
+    {'params': weights.params}, images, train=False
+  )
+  assert features.shape == (2, width)
 
 
 def test_token_gap_leaves_out_class_token():

@@ -13,6 +13,7 @@ from vit_jax.configs import common
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import validate
 from vit_jax.models import blocks
+from vit_jax.models import flops
 from vit_jax.runtime import errors
 from vit_jax.training import update
 
@@ -88,6 +89,20 @@ def test_blocks_see_fewer_tokens_in_training_alone(scan):
   np.testing.assert_allclose(outputs, want, atol=1e-5)
   assert set(lengths) == {1 + (whole - 1) // 2}
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(grads))
+
+
+def test_patches_that_are_left_out_cost_no_flops():
+  config = model_configs.get_model_config('ViT-Ti_16')
+  shape, dropped = (224, 224, 3), config.copy_and_resolve_references()
+  dropped.transformer.patch_dropout = 0.75
+  whole, part = (
+    flops.train_flops(models.from_config(c, num_classes=10), shape)
+    for c in (config, dropped)
+  )
+  assert whole == 3 * flops.forward_flops(
+    models.from_config(config, num_classes=10), shape
+  )
+  assert 0.2 < part / whole < 0.3
 
 
 @pytest.mark.parametrize(

@@ -69,28 +69,36 @@ def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
 def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
   """Returns the FLOPs of one image's training step: three forward passes.
 
-  A locked image tower needs only one.
+  Patches that `patch_dropout` leaves out do not count. A locked image tower needs
+  only one pass; other parameters count as trained.
   """
-  flops = 3 * forward_flops(model, image_shape)
+  height, width, channels = image_shape
+  shape = height, width, channels
+  flops = 3 * _forward_flops(model, shape, train=True)
   if spec.of_module(model).has_texts and model.locked:
-    height, width, channels = image_shape
-    flops -= 2 * _forward_flops(model, (height, width, channels), texts=False)
+    flops -= 2 * _forward_flops(model, shape, texts=False, train=True)
   return flops
 
 
 @functools.lru_cache(maxsize=32)  # A run asks twice; tracing takes time.
 def _forward_flops(
-  model: nn.Module, image_shape: tuple[int, int, int], texts: bool = True
+  model: nn.Module,
+  image_shape: tuple[int, int, int],
+  *,
+  texts: bool = True,
+  train: bool = False,
 ) -> float:
   inputs = jax.eval_shape(lambda: models.example_inputs(model, image_shape))
   if not texts:
     del inputs['tokens']
   params = models.abstract_params(model, image_shape)
 
-  def forward(params, inputs):
-    return model.apply({'params': params}, **inputs, train=False)
+  def forward(params, inputs, key):
+    rngs = {'dropout': key}
+    return model.apply({'params': params}, **inputs, train=train, rngs=rngs)
 
-  return count(jax.make_jaxpr(forward)(params, inputs).jaxpr)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  return count(jax.make_jaxpr(forward)(params, inputs, key).jaxpr)
 
 
 def count(jaxpr: Any) -> float:

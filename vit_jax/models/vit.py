@@ -208,8 +208,9 @@ class VisionTransformer(nn.Module):
     dtype: precision of the computation; parameters and logits are always float32.
     model_name: for the reader only.
     distillation: 'token' for a distillation token after the class token, 'head'
-      for its own head too (arXiv:2012.12877); logits, or without heads features,
-      are the mean of both.
+      for its own head too (arXiv:2012.12877); logits are the mean of both.
+      So are features, without heads; where their widths differ, they are those of
+      `classifier` alone.
     num_registers: register tokens, between those and the patches
       (arXiv:2309.16588).
     num_positioned: how many tokens before the patches have position embeddings;
@@ -287,7 +288,8 @@ class VisionTransformer(nn.Module):
         y = layers.head(self.num_classes, self.head_bias_init, 'head_dist')(y)
       if not self.is_initializing():  # Parameters alone are initialised.
         self.sow('heads', 'outputs', (x, y))  # For training with a teacher.
-      x = (x + y) / 2
+      if x.shape == y.shape:
+        x = (x + y) / 2
     return x
 
   def _encode(

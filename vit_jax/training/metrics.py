@@ -154,7 +154,9 @@ class Progress:
   def speed(self) -> dict[str, float]:
     """Returns images/s since the last call, in total and per device, and MFU.
 
-    Counts completed steps only; empty if none has been completed since.
+    Counts completed steps only; empty if none has been completed since. MFU is the
+    share of the peak FLOP/s that a forward and a backward pass of all parameters
+    take: frozen ones make it too high, the second gradient of SAM too low.
     """
     steps, seconds = self._step - self._start[0], self._time - self._start[1]
     self._start = self._step, self._time
