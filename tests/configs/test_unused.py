@@ -14,6 +14,7 @@ from runs import tiny_lit
 from vit_jax import models
 from vit_jax.configs import arguments as arguments_lib
 from vit_jax.configs import common
+from vit_jax.configs import labels
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import resolved
 from vit_jax.configs import unused
@@ -215,6 +216,35 @@ def test_refuse_names_the_conflicting_setting(settings, given, reason):
     return
   with pytest.raises(errors.UserError, match=f'{given[0]} would .*{reason}'):
     unused.refuse(config, given)
+
+
+@pytest.mark.parametrize(
+  ('task', 'settings', 'message'),
+  [
+    (
+      'regression',
+      {'pp': {'augmentation': 'medium1'}},
+      "config.pp.augmentation is 'medium1', but the task is regression",
+    ),
+    (
+      'regression',
+      {'pp': {'mixup': 0.3}},
+      'config.pp.mixup is 0.3, but the task is regression',
+    ),
+    (
+      'multiclass',
+      {'loss': 'sigmoid', 'pp': {'holdout': 'train[:10%]'}},
+      "config.pp.holdout is 'train[:10%]', but config.loss is 'sigmoid'",
+    ),
+  ],
+)
+def test_settings_that_a_task_cannot_use_are_refused(task, settings, message):
+  config = run_file('configs/digits.py').get_config().unlock()
+  config.update(settings)
+  config = resolved.with_defaults(config)
+  with pytest.raises(errors.UserError) as e:
+    labels.complete(config, task)
+  assert str(e.value).startswith(message)
 
 
 def test_rules_name_existing_settings(captions):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import ml_collections
 
+from vit_jax.configs import images
 from vit_jax.runtime import errors
 
 # One class an image; any number of classes; one or more numbers.
@@ -93,11 +94,20 @@ def complete(
         f'config.{name} is {config[name]!r}, must be one of {choices[task]}: the'
         f' task is {task}.'
       )
+  preset = images.preset(config.pp.augmentation)
   for name in _OF_ONE_CLASS.get(task, ()):
     group, _, field = name.rpartition('.')
     if value := (config[group] if group else config)[field]:
+      if preset.get(name):
+        name, value = 'pp.augmentation', config.pp.augmentation
       raise errors.UserError(
         f'config.{name} is {value!r}, but the task is {task}, which it does not'
         f' apply to. Leave it out.'
       )
+  if task == MULTICLASS and config.pp.holdout and config.loss != 'softmax':
+    raise errors.UserError(
+      f'config.pp.holdout is {config.pp.holdout!r}, but config.loss is'
+      f" {config.loss!r}: only with 'softmax' do held-out images of one class"
+      f' decide anything (the temperature). Leave it out.'
+    )
   return config.lock()
