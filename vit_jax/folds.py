@@ -79,6 +79,7 @@ def cross_validate(
       them, or a run fails.
   """
   root, runs = storage.as_path(workdir), []
+  config = sweep.without_sweep(config)
   for number, (others, own) in enumerate(splits(config.pp.train, count), 1):
     fold = config.copy_and_resolve_references().unlock()
     fold.pp.train, fold.pp.test = others, own

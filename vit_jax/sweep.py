@@ -16,7 +16,7 @@ import jax
 import ml_collections
 
 from vit_jax import train as train_lib
-from vit_jax.configs import spec
+from vit_jax.configs import labels
 from vit_jax.data import datasets
 from vit_jax.data import sources
 from vit_jax.evaluation import scores
@@ -168,13 +168,21 @@ def _name(metric: str) -> str:
 def _with(
   config: ml_collections.ConfigDict, **settings: Any
 ) -> ml_collections.ConfigDict:
-  config = only_last_evaluated(config).unlock()
-  config.trainer = (
-    'contrastive' if spec.has_texts(config.get('model')) else 'train'
-  )
-  del config['sweep']
+  config = only_last_evaluated(without_sweep(config)).unlock()
   for name, value in settings.items():
     config[name] = value
+  return config.lock()
+
+
+def without_sweep(
+  config: ml_collections.ConfigDict,
+) -> ml_collections.ConfigDict:
+  """Returns a copy for one run, with the trainer that the run file had."""
+  config = config.copy_and_resolve_references().unlock()
+  if 'sweep' in config:
+    has_captions = labels.has_captions(config)
+    config.trainer = 'contrastive' if has_captions else 'train'
+    del config['sweep']
   return config.lock()
 
 

@@ -3,12 +3,16 @@
 import json
 import statistics
 
+from golden_files import GOLDEN
 from processes import call_command
 import pytest
 from runs import tiny
+from runs import tiny_lit
 
 from vit_jax import folds
+from vit_jax import sweep
 from vit_jax import train as train_lib
+from vit_jax.configs import common
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 
@@ -52,6 +56,42 @@ def test_a_holdout_within_the_folds_is_refused_before_any_run(
   config.pp.train = 'train[:90%]'
   with pytest.raises(AssertionError, match='fold=1 is run'):
     folds.cross_validate(config, str(tmp_path), 2, never)
+
+
+@pytest.mark.parametrize('trainer', ['train', 'contrastive'])
+def test_run_files_of_sweeps_can_be_cross_validated(
+  trainer, image_folder, captions, tmp_path
+):
+  """Each fold is then a run as the file without its sweep would start."""
+  ran = []
+
+  def stop(config, workdir):
+    ran.append(config)
+    raise errors.UserError('Enough.')
+
+  one = tiny_lit(captions) if trainer == 'contrastive' else tiny(image_folder)
+  config = common.with_sweep(one, (0.1, 0.3)).unlock()
+  if trainer == 'contrastive':
+    config.model = None  # The weights decide it.
+  with pytest.raises(errors.UserError, match='Enough'):
+    folds.cross_validate(config, str(tmp_path / 'folds'), 2, stop)
+  with pytest.raises(errors.UserError, match='Enough'):
+    sweep.sweep(config, str(tmp_path / 'sweep'), stop)
+  assert [run.trainer for run in ran] == [trainer] * 3
+  assert not any('sweep' in run for run in ran)
+  assert [run.base_lr for run in ran] == [one.base_lr, 0.1, 0.3]
+
+
+def test_folds_of_a_sweep_have_the_rate_of_the_command(image_folder, tmp_path):
+  done = call_command(
+    'sweep',
+    f'--config=configs/sweep.py:{GOLDEN}/vit_token.npz,{image_folder}',
+    f'--workdir={tmp_path}',
+    '--folds=200',
+    '--config.base_lr=0.1',
+  )
+  assert done.returncode == 1
+  assert 'folds=200 of 100 % of the images' in done.stderr
 
 
 @pytest.mark.slow

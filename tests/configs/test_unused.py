@@ -234,7 +234,12 @@ def test_refuse_names_the_conflicting_setting(settings, given, reason):
     (
       'multiclass',
       {'loss': 'sigmoid', 'pp': {'holdout': 'train[:10%]'}},
-      "config.pp.holdout is 'train[:10%]', but config.loss is 'sigmoid'",
+      "config.pp.holdout is 'train[:10%]', which would decide nothing",
+    ),
+    (
+      'multiclass',
+      {'trainer': 'contrastive', 'pp': {'holdout': 'train[:10%]'}},
+      "config.pp.holdout is 'train[:10%]', which would decide nothing",
     ),
   ],
 )

@@ -8,6 +8,8 @@ from run_files import tiny
 from vit_jax import models
 from vit_jax.configs import arguments
 from vit_jax.configs import validate
+from vit_jax.data import sources
+from vit_jax.data import subsets
 from vit_jax.evaluation import probes
 from vit_jax.runtime import errors
 from vit_jax.training import resolve
@@ -47,6 +49,15 @@ def test_few_shots_are_least_squares_on_plus_and_minus_one():
   penalty = model[-1].alpha_ * np.eye(4)
   weights = np.linalg.solve(x.T @ x + penalty, x.T @ (y - y.mean(0)))
   np.testing.assert_allclose(model[-1].coef_, weights.T, atol=1e-5)
+
+
+def test_probes_see_each_image_once_where_classes_are_balanced(image_folder):
+  whole = sources.get_source(str(image_folder), 'train')
+  few = subsets.few_shots(whole, 2)
+  uneven = subsets.Subset(whole, np.array([0, 1, 2, *range(6, len(whole))]))
+  for source in (whole, few, uneven):
+    again = subsets.distinct(subsets.balanced(source))
+    assert sorted(again.names()) == sorted(source.names())
 
 
 def test_neighbours_vote_by_cosine():

@@ -53,7 +53,8 @@ def define_flags() -> None:
 
 
 def _cross_validate() -> None:
-  options, config = flags.FLAGS, train.read_config()
+  options = flags.FLAGS
+  config = train.read_config(sweep.without_sweep(options.config))
   if options.base_lr or options.seeds or options.train or options.holdout:
     raise errors.UserError(
       '--folds tests each part of config.pp.train with config.base_lr:'

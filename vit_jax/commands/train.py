@@ -65,13 +65,15 @@ def define_flags() -> None:
   flags.mark_flag_as_required('workdir')
 
 
-def read_config() -> ml_collections.ConfigDict:
-  """Returns the settings of the flags, checked.
+def read_config(
+  config: ml_collections.ConfigDict | None = None,
+) -> ml_collections.ConfigDict:
+  """Returns settings, by default those of the flags, checked.
 
   Raises:
     errors.UserError: if one of them cannot work.
   """
-  config = flags.FLAGS.config
+  config = flags.FLAGS.config if config is None else config
   if config.trainer == 'inference_time':
     inference_time.check(config)
     return config

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import ml_collections
 
 from vit_jax.configs import images
+from vit_jax.configs import spec
 from vit_jax.runtime import errors
 
 # One class an image; any number of classes; one or more numbers.
@@ -76,6 +77,12 @@ def every(choices: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
   return tuple(dict.fromkeys(x for names in choices.values() for x in names))
 
 
+def has_captions(config: ml_collections.ConfigDict) -> bool:
+  """Whether images have texts, not labels, also where weights decide the model."""
+  trainers = config.trainer, config.get('sweep', {}).get('trainer')
+  return 'contrastive' in trainers or spec.has_texts(config.model)
+
+
 def complete(
   config: ml_collections.ConfigDict, task: str
 ) -> ml_collections.ConfigDict:
@@ -104,10 +111,11 @@ def complete(
         f'config.{name} is {value!r}, but the task is {task}, which it does not'
         f' apply to. Leave it out.'
       )
-  if task == MULTICLASS and config.pp.holdout and config.loss != 'softmax':
+  has_temperature = config.loss == 'softmax' and not has_captions(config)
+  if task == MULTICLASS and config.pp.holdout and not has_temperature:
     raise errors.UserError(
-      f'config.pp.holdout is {config.pp.holdout!r}, but config.loss is'
-      f" {config.loss!r}: only with 'softmax' do held-out images of one class"
-      f' decide anything (the temperature). Leave it out.'
+      f'config.pp.holdout is {config.pp.holdout!r}, which would decide nothing: it'
+      f" is for images of one class with config.loss='softmax' (the temperature)"
+      f' and of several classes (the thresholds). Leave it out.'
     )
   return config.lock()

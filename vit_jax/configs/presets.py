@@ -92,8 +92,8 @@ def with_sweep(
     seeds: seeds of the final runs.
   """
   config = ml_collections.ConfigDict(config).unlock()
+  config.sweep = ml_collections.ConfigDict({'trainer': config.trainer})
   config.trainer = 'sweep'
-  config.sweep = ml_collections.ConfigDict()
   config.sweep.base_lr, config.sweep.seeds = tuple(base_lr), tuple(seeds)
   config.sweep.train, config.sweep.holdout = train, holdout
   return config.lock()

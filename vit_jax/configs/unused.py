@@ -6,6 +6,7 @@ from typing import Any
 import ml_collections
 
 from vit_jax.configs import common
+from vit_jax.configs import labels
 from vit_jax.configs import losses
 from vit_jax.configs import resolved
 from vit_jax.configs import spec
@@ -103,16 +104,12 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
   ),
   (
     ('vocabulary', 'temperature_init', 'bias_init', 'lock_image_tower'),
-    lambda config: (
-      config.trainer == 'contrastive' or spec.has_texts(config.model)
-    ),
+    labels.has_captions,
     "only config.trainer='contrastive' reads it",
   ),
   (
     ('class_weights', 'focal_gamma'),
-    lambda config: (
-      config.trainer != 'contrastive' and not spec.has_texts(config.model)
-    ),
+    lambda config: not labels.has_captions(config),
     'captions have no classes',
   ),
   (

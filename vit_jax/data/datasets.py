@@ -9,7 +9,6 @@ from absl import logging
 import ml_collections
 
 from vit_jax.configs import labels as labels_lib
-from vit_jax.configs import spec
 from vit_jax.data import captions
 from vit_jax.data import pipeline
 from vit_jax.data import pixel_values
@@ -41,11 +40,9 @@ def with_data(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     errors.UserError: if a setting does not go with the labels of the data set.
   """
   config = config.copy_and_resolve_references().unlock()
-  columns, has_texts = columns_of(config), spec.has_texts(config.model)
-  task = (
-    labels_lib.MULTICLASS
-  )  # Which text belongs to an image is one class too.
-  if not has_texts:
+  columns = columns_of(config)
+  task = labels_lib.MULTICLASS  # So is which text belongs to an image.
+  if not labels_lib.has_captions(config):
     task = sources.task(config.dataset, columns)
   config.pp.train, config.pp.test = sources.default_splits(
     config.dataset, config.pp.train, config.pp.test, columns
@@ -74,7 +71,7 @@ def open_splits(
     errors.UserError: if they cannot be opened, or two splits have images in common.
       A run that only evaluates, or only trains, may use the same for both.
   """
-  split = _pairs if spec.has_texts(config.model) else _images
+  split = _pairs if labels_lib.has_captions(config) else _images
   train = split(config, config.pp.train, train=True)
   test = split(config, config.pp.test, train=False)
   opened = {'train': train, 'test': test}

@@ -79,3 +79,10 @@ def balanced(source: sources.LabelledSource) -> Subset:
   return Subset(
     source, np.concatenate([np.resize(x, largest) for x in classes])
   )
+
+
+def distinct(source: sources.Source) -> sources.Source:
+  """Returns each image once, where `balanced` repeats some."""
+  if not isinstance(source, Subset):
+    return source
+  return Subset(source._source, np.unique(source._indices))

@@ -39,7 +39,7 @@ def make(
 ) -> Callable[[Any], dict[str, float]]:
   """Returns a function from parameters to the accuracies of probes."""
   headless = model.clone(num_classes=None)
-  train, test = data.train.source, data.test.source
+  train, test = subsets.distinct(data.train.source), data.test.source
   for name in names:
     _images(name, train)  # Raises now, not at the first evaluation.
 

@@ -10,6 +10,7 @@ import jax
 import ml_collections
 
 from vit_jax import checkpoint
+from vit_jax.configs import labels
 from vit_jax.configs import resolved
 from vit_jax.configs import spec
 from vit_jax.configs import validate
@@ -76,7 +77,7 @@ def read_pretrained(config: ml_collections.ConfigDict) -> Pretrained:
       f' config.pretrained= (empty).'
     ) from e
   logging.info('Starting from %s.', weights.source)
-  if config.trainer in ('train', 'sweep'):  # For classes, not for texts.
+  if config.trainer != 'evaluate' and not labels.has_captions(config):
     weights = weights.image_tower()
   return weights, settings_of(weights)
 
