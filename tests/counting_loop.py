@@ -17,11 +17,23 @@ from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
 
 
-def run(tmp_path, step=None, accuracies=(), batches=None, done=0, **settings):
-  """Runs a loop whose steps only count, after `done` of them."""
+def run(
+  tmp_path,
+  step=None,
+  accuracies=(),
+  batches=None,
+  done=0,
+  loss=None,
+  **settings,
+):
+  """Runs a loop whose steps only count, after `done` of them.
+
+  Evaluations have one of the `accuracies` after the other, and `loss`, if given.
+  """
   config = common.get_config()
   config.update({'total_steps': 20, 'eval_every': 0} | settings)
   accuracies = iter(accuracies)
+  losses = {} if loss is None else {'loss_test': loss}
 
   def count(state, batch, key):
     return state.replace(step=state.step + 1), {'train_loss': jnp.array(1.0)}
@@ -41,7 +53,7 @@ def run(tmp_path, step=None, accuracies=(), batches=None, done=0, **settings):
     model=nn.Dense(1),
     stages=[stage],
     initial_params=lambda weights: {},
-    eval_fn=lambda params: {'accuracy_test': next(accuracies)},
+    eval_fn=lambda params: {'accuracy_test': next(accuracies), **losses},
   )
   parts = loop.Parts(
     task=task,

@@ -17,6 +17,7 @@ import ml_collections
 
 from vit_jax import train as train_lib
 from vit_jax.configs import labels
+from vit_jax.configs import validate
 from vit_jax.data import datasets
 from vit_jax.data import sources
 from vit_jax.evaluation import scores
@@ -74,11 +75,11 @@ def sweep(
     seed.
 
   Raises:
-    errors.UserError: if splits have images in common, a workdir has a run of
-      other settings, all trials fail, or a final run fails.
+    errors.UserError: if a setting cannot work, splits have images in common, a
+      workdir has a run of other settings, all trials fail, or a final run fails.
   """
   root, how = storage.as_path(workdir), config.sweep
-  config = datasets.with_data(config)
+  config = datasets.with_data(validate.validate(config))
   _refuse_overlaps(config)
   train = train or train_lib.train_and_evaluate
   trials, finals = [], {}
@@ -93,10 +94,6 @@ def sweep(
       )
       for seed in how.seeds
     }
-  if len({folder for _, folder in trials}) < len(trials):
-    raise errors.UserError(
-      f'config.sweep.base_lr is {how.base_lr}, which has a value twice.'
-    )
   last = [final for seeds in finals.values() for final in seeds.values()]
   for one in [*trials, *last]:  # All workdirs before the first run.
     check_same(*one)

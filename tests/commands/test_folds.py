@@ -119,13 +119,27 @@ def test_metrics_are_averaged_and_finished_folds_stay(image_folder, tmp_path):
     folds.cross_validate(config, str(tmp_path), 2, train)
 
 
-def test_flags_that_have_no_effect_are_refused(image_folder, tmp_path):
+@pytest.mark.parametrize(
+  ('flag', 'message'),
+  [
+    ('--base_lr=0.1', '--folds tests each part'),
+    ('--config.pp.test=test', '--config.pp.test has no effect with --folds'),
+    ('--config.eval_every=1', '--config.eval_every has no effect'),
+    (
+      '--config.trainer=evaluate',
+      "config.trainer is 'evaluate': a sweep needs",
+    ),
+  ],
+)
+def test_flags_that_have_no_effect_are_refused(
+  image_folder, tmp_path, flag, message
+):
   done = call_command(
     'sweep',
     f'--config=tests/run_files/tiny.py:{image_folder}',
     f'--workdir={tmp_path}',
     '--folds=2',
-    '--base_lr=0.1',
+    flag,
   )
   assert done.returncode == 1
-  assert '--folds tests each part' in done.stderr
+  assert message in done.stderr

@@ -229,7 +229,7 @@ def test_sweeps_that_cannot_work(name, value, message):
 
 def test_rates_that_would_share_a_folder_are_refused(image_folder, tmp_path):
   config = get_config(image_folder, rates=(0.01, 0.010000001))
-  with pytest.raises(errors.UserError, match='has a value twice'):
+  with pytest.raises(errors.UserError, match='each once'):
     sweep.sweep(config, str(tmp_path))
 
 

@@ -95,8 +95,14 @@ def test_flags_override_the_sweep_of_a_run_file():
     (['digits.py', '--base_lr=1', '--train=train'], 'give both'),
     (
       ['digits.py', '--base_lr=1', '--config.base_lr=1'],
-      '--config.base_lr has no effect in a sweep',
+      'config.base_lr would have no effect: a sweep tries the rates',
     ),
+    (
+      ['digits.py', '--base_lr=1', '--config.eval_every=1'],
+      'config.eval_every would have no effect: a sweep',
+    ),
+    (['digits.py', '--base_lr=1', '--seeds=1,1'], 'seeds is .*, each once'),
+    (['digits.py', '--base_lr=1,1'], 'base_lr is .*, each once'),
     (
       ['digits.py', '--base_lr=1', '--config.trainer=evaluate'],
       "config.trainer is 'evaluate': a sweep needs",

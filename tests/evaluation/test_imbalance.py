@@ -119,6 +119,15 @@ def test_balanced_weights_give_each_class_the_same_sum():
     class_counts.weights('1,2', source([2, 3, 5]))
 
 
+def test_a_class_that_every_image_has_keeps_a_weight():
+  labels = np.array([[1, 0], [1, 0], [1, 1], [1, 1]])
+  images = np.zeros((4, 4, 4, 1), np.uint8)
+  several = sources.ArraySource(images, labels, ['always', 'half'])
+  several.task = 'multilabel'
+  weights = class_counts.weights('balanced', several)
+  np.testing.assert_allclose(weights, [0.25, 1.0])
+
+
 def test_settings_are_checked(image_folder, captions):
   config = tiny(image_folder)
   for wrong in ('1,,2', '0,1', '-1,2', 'all'):

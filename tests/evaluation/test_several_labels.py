@@ -104,6 +104,8 @@ def test_scores_of_constant_predictions_are_finite():
   found = regression.summary(np.zeros((3, 1)), np.array([[1.0], [2.0], [3.0]]))
   assert found['spearman_test'] == 0
   assert all(np.isfinite(list(found.values())))
+  nothing = regression.summary(np.full((3, 1), np.nan), np.ones((3, 1)))
+  assert np.isnan([*nothing.values()]).all()
   one = regression.summary(np.zeros((1, 1)), np.ones((1, 1)))
   assert all(np.isfinite(list(one.values())))
 

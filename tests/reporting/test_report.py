@@ -178,6 +178,27 @@ def test_page_of_a_running_run_shows_its_checkpoint(workdir, tmp_path):
   assert not found.ids & {'predictions', 'model'}
 
 
+def test_page_of_a_run_that_goes_on_shows_its_newest_checkpoint(
+  workdir, tmp_path, monkeypatch
+):
+  shutil.copytree(workdir, tmp_path / 'run')
+  steps = tmp_path / 'run' / 'checkpoints'
+  newest = max(
+    int(path.name) for path in steps.iterdir() if path.name.isdigit()
+  )
+  read, seen = checkpoint.read, []
+
+  def spy(path):
+    seen.append(read(path).info['step'])
+    return read(path)
+
+  monkeypatch.setattr(report.checkpoint, 'read', spy)
+  report.of_workdir(str(tmp_path / 'run'), looks=False)
+  shutil.copytree(steps / str(newest), steps / str(newest + 5))
+  report.of_workdir(str(tmp_path / 'run'), looks=False)
+  assert seen == [newest, newest + 5]
+
+
 def test_untrained_head_makes_no_predictions(workdir):
   weights = checkpoint.read(workdir / 'artifact')
   head = jax.tree.map(np.zeros_like, weights.params['head'])

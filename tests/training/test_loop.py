@@ -37,6 +37,15 @@ def test_best_and_last_step_are_saved_without_checkpoints_between(tmp_path):
   assert steps == {10, 20}
 
 
+def test_parameters_that_diverge_in_the_last_step_are_not_saved(tmp_path):
+  """The metrics of a step are those before its update."""
+  with pytest.raises(
+    errors.UserError, match='diverged: at step 20 .*loss_test'
+  ):
+    run(tmp_path, accuracies=[0.1], eval_every=20, loss=float('nan'))
+  assert not list((tmp_path / 'checkpoints').iterdir())
+
+
 def test_diverged_parameters_are_not_evaluated(tmp_path):
   def step(state, batch, key):
     value = jnp.array(jnp.nan if int(state.step) > 2 else 1.0)

@@ -25,7 +25,6 @@ from vit_jax import sweep
 from vit_jax.commands import cli
 from vit_jax.commands import train
 from vit_jax.configs import common
-from vit_jax.configs import validate
 from vit_jax.runtime import errors
 
 
@@ -54,7 +53,15 @@ def define_flags() -> None:
 
 def _cross_validate() -> None:
   options = flags.FLAGS
+  _refuse_other_trainers(options.config)
   config = train.read_config(sweep.without_sweep(options.config))
+  given = config_flags.get_override_values(options['config'])
+  for name in ('pp.test', 'eval_every', 'eval_every_epochs'):
+    if name in given:
+      raise errors.UserError(
+        f'--config.{name} has no effect with --folds, each of which is tested once,'
+        f' at its end. Leave it out.'
+      )
   if options.base_lr or options.seeds or options.train or options.holdout:
     raise errors.UserError(
       '--folds tests each part of config.pp.train with config.base_lr:'
@@ -67,22 +74,22 @@ def _cross_validate() -> None:
   train.launch(run, config)
 
 
+def _refuse_other_trainers(config: ml_collections.ConfigDict) -> None:
+  if config.trainer not in ('sweep', 'train', 'contrastive'):
+    raise errors.UserError(
+      f'config.trainer is {config.trainer!r}: a sweep needs a run file that trains.'
+    )
+
+
 def read_config() -> ml_collections.ConfigDict:
   """Returns the settings of the flags, with `sweep`, checked.
 
   Raises:
     errors.UserError: if one of them cannot work.
   """
-  options, config = flags.FLAGS, train.read_config()
-  if config.trainer not in ('sweep', 'train', 'contrastive'):
-    raise errors.UserError(
-      f'config.trainer is {config.trainer!r}: a sweep needs a run file that trains.'
-    )
-  if 'base_lr' in config_flags.get_override_values(options['config']):
-    raise errors.UserError(
-      '--config.base_lr has no effect in a sweep, which tries the rates of'
-      ' --base_lr=0.003,0.01,0.03.'
-    )
+  options = flags.FLAGS
+  config = options.config.copy_and_resolve_references()
+  _refuse_other_trainers(config)
   if 'sweep' not in config:
     if not options.base_lr:
       raise errors.UserError(
@@ -97,7 +104,7 @@ def read_config() -> ml_collections.ConfigDict:
     'holdout': options.holdout,
   }
   config.sweep.update({k: v for k, v in given.items() if v is not None})
-  validate.validate(config)
+  config = train.read_config(config)
   sweep.held_out(config)
   return config
 

@@ -106,10 +106,11 @@ def _validate_sweep(config: ml_collections.ConfigDict) -> None:
       ' common.with_sweep and configs/sweep.py.'
     )
   for name in ('base_lr', 'seeds'):
-    if not config.sweep[name]:
+    values = config.sweep[name]
+    folders = {f'{value:g}' for value in values}  # As the runs are called.
+    if not values or len(folders) < len(values):
       raise errors.UserError(
-        f'config.sweep.{name} is {config.sweep[name]!r}, must have one value or'
-        f' more.'
+        f'config.sweep.{name} is {values!r}, must have one value or more, each once.'
       )
   for rate in config.sweep.base_lr:
     common.RULES['base_lr'].check(rate, 'config.sweep.base_lr')

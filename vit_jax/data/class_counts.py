@@ -81,7 +81,8 @@ def weights(setting: str, source: Any) -> Float[np.ndarray, ' K'] | None:
       f' {errors.some(missing)}.'
     )
   if sources.task_of(source) == labels_lib.MULTILABEL:
-    return ((len(source) - numbers) / numbers).astype(np.float32)
+    others = np.maximum(len(source) - numbers, 1)  # 0 would leave a class out.
+    return (others / numbers).astype(np.float32)
   return (numbers.sum() / (len(names) * numbers)).astype(np.float32)
 
 

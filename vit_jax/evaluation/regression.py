@@ -43,6 +43,8 @@ def _scores(
   from sklearn import metrics
 
   predicted, labels = predicted.astype(float), labels.astype(float)
+  if not np.isfinite(predicted).all():  # scikit-learn would refuse them.
+    return dict.fromkeys((MAE, RMSE, R2, SPEARMAN), np.nan)
   is_constant = not np.ptp(predicted) or not np.ptp(labels)
   return {
     MAE: float(metrics.mean_absolute_error(labels, predicted)),

@@ -29,7 +29,9 @@ from vit_jax.runtime import files
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import contrastive
+from vit_jax.weights import artifact
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import training_run
 
 _PANEL = (4, 2.8)  # Inches, so that letters are legible on a phone.
 
@@ -56,9 +58,8 @@ def of_workdir(
       f'{workdir} is not a workdir: it has no config.json of a run.'
     )
   weights, source = None, None
-  path = run.artifact_ema if config['ema_decay'] else run.artifact
   try:
-    with storage.local_copy(path if path.is_dir() else workdir) as folder:
+    with storage.local_copy(_newest(run, config['ema_decay'] > 0)) as folder:
       weights = checkpoint.read(folder)
   except errors.UserError as e:
     print(f'The page shows no predictions: {e}')
@@ -86,6 +87,17 @@ def of_workdir(
   with errors.writing(run.report):
     files.write_text(text, run.report)
   return run.report
+
+
+def _newest(run: workdir_lib.Workdir, has_average: bool) -> storage.Path:
+  """Returns the artifact, or the workdir of a run that has gone on since."""
+  path = run.artifact_ema if has_average else run.artifact
+  saved = (
+    files.read_json(path / artifact.CONFIG).get('info', {}).get('step', -1)
+  )
+  newest = training_run.find_step(run.folder)
+  is_old = newest is not None and int(newest.name) > saved
+  return path if path.is_dir() and not is_old else run.folder
 
 
 def _title(config: Mapping[str, Any]) -> str:

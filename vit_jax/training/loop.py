@@ -104,7 +104,7 @@ def run(
     previous, stage, test_metrics = None, None, None
     # Waiting for a batch raises it, in training and evaluation.
     with contextlib.suppress(preemption.StopRequestedError):
-      test_metrics = _make_up(config, state, parts)
+      test_metrics = _make_up(config, state, parts, reports)
       best = parts.saver.best()
       for step in range(int(state.step) + 1, config.total_steps + 1):
         batch = next(parts.batches)
@@ -129,7 +129,7 @@ def run(
         if due(step, config.eval_every) and not stop:
           reports.flush()
           reports.check_finite(step, metrics)
-          test_metrics = new_metrics = _evaluate(parts, state)
+          test_metrics = new_metrics = _evaluate(parts, state, reports)
           quality = parts.saver.quality(test_metrics)
           save = save or quality > best
           best = max(best, quality)
@@ -156,22 +156,29 @@ def _enter(
   return stage, state
 
 
-def _evaluate(parts: Parts, state: state_lib.TrainState) -> Metrics:
+def _evaluate(
+  parts: Parts, state: state_lib.TrainState, reports: Reports
+) -> Metrics:
   """Writes and returns the test metrics."""
   metrics = evaluator.with_average(parts.task.eval_fn, state.params, state.ema)
+  losses = {k: v for k, v in metrics.items() if k.startswith('loss_test')}
+  reports.check_finite(int(state.step), losses)
   parts.writer.write(int(state.step), metrics)
   parts.progress.reset(int(state.step))
   return metrics
 
 
 def _make_up(
-  config: ml_collections.ConfigDict, state: state_lib.TrainState, parts: Parts
+  config: ml_collections.ConfigDict,
+  state: state_lib.TrainState,
+  parts: Parts,
+  reports: Reports,
 ) -> Metrics | None:
   """Evaluates a resumed state if a stop prevented its evaluation."""
   is_due = _due(int(state.step), config.eval_every, last=config.total_steps)
   if not (is_due and parts.saver.lacks_metrics):
     return None
-  metrics = _evaluate(parts, state)
+  metrics = _evaluate(parts, state, reports)
   parts.saver.add_metrics(metrics)
   return metrics
 

@@ -43,6 +43,7 @@ __all__ = (
   'programs',
   'record',
   'released',
+  'training_run',
   'units',
   'vocabularies',
 )
