@@ -30,6 +30,7 @@ from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import resolve
 from vit_jax.training import same_data
 from vit_jax.training import start
+from vit_jax.training import teachers
 from vit_jax.weights import artifact
 
 Trainer = Callable[[ml_collections.ConfigDict, str], Any]
@@ -251,7 +252,7 @@ def _refuse_overlaps(config: ml_collections.ConfigDict) -> None:
 def check_same(
   config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
 ) -> None:
-  """Raises `errors.UserError` if a workdir has a run of other settings or data."""
+  """Raises `errors.UserError` if a workdir's run has other settings, data, teacher."""
   saved = files.read_json(workdir.config)
   if not saved:
     return
@@ -266,6 +267,7 @@ def check_same(
       f' another workdir, or delete that folder to run it again.'
     )
   same_data.check(workdir, run.splits, resumed=True)
+  teachers.check_begun(workdir, run.config)
 
 
 def _trial(

@@ -128,6 +128,28 @@ def test_what_a_run_left_out_is_evaluated(folder, tmp_path, info, words, want):
   assert (found['split'], found['examples_test']) == want
 
 
+def test_models_that_left_out_other_images_need_a_split(folder, tmp_path):
+  """One of them may have been trained on what the other left out."""
+  for name, splits in (
+    ('a', ['train[:90%]', 'train[90%:]']),
+    ('b', ['train[20%:]', 'train[:20%]']),
+  ):
+    weights = dataclasses.replace(
+      random_weights(VIT, num_classes=3),
+      class_names=['cat', 'dog', 'mouse'],
+      info={'splits': splits},
+    )
+    artifact.save(tmp_path / name, weights)
+  names = f'--model={tmp_path / "a"},{tmp_path / "b"}'
+  result = call_command('evaluate', names, f'--dataset={folder}')
+  assert result.returncode == 1
+  assert 'trained on train[:90%] and train[20%:], but' in result.stderr
+  result = call_command(
+    'evaluate', names, f'--dataset={folder}', '--split=train[90%:95%]'
+  )
+  assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.slow
 def test_a_run_says_how_it_was_split_and_finds_copies(folder, tmp_path, caplog):
   source = sources.get_source(str(folder), 'train[80%:]')

@@ -126,6 +126,9 @@ def test_commands_take_several_models(models, image, tmp_path):
     'predict', f'--model={models / "a"}', '--mirror', str(tmp_path / 'x.png')
   )
   assert one.returncode == 0
+  done = call_command('predict', f'{names},', str(tmp_path / 'x.png'))
+  assert done.returncode == 1
+  assert 'has an empty name. Leave out a comma' in done.stderr
 
 
 def test_models_of_other_classes_are_refused(models):

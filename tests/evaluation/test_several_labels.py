@@ -104,10 +104,17 @@ def test_scores_of_constant_predictions_are_finite():
   found = regression.summary(np.zeros((3, 1)), np.array([[1.0], [2.0], [3.0]]))
   assert found['spearman_test'] == 0
   assert all(np.isfinite(list(found.values())))
-  nothing = regression.summary(np.full((3, 1), np.nan), np.ones((3, 1)))
-  assert np.isnan([*nothing.values()]).all()
   one = regression.summary(np.zeros((1, 1)), np.ones((1, 1)))
   assert all(np.isfinite(list(one.values())))
+
+
+def test_predictions_that_are_no_numbers_have_no_scores():
+  nothing, ones = np.full((3, 2), np.nan), np.ones((3, 2))
+  for found in (
+    regression.summary(nothing, ones),
+    multilabel.summary(nothing, ones, [0.5, 0.5]),
+  ):
+    assert np.isnan([*found.values()]).all()
 
 
 def test_temperature_has_the_smallest_cross_entropy():

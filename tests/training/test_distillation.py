@@ -75,6 +75,9 @@ def test_resuming_with_another_teacher_is_refused(
   other = task_of(get_config(image_folder, tmp_path / 'other')).teacher
   with pytest.raises(errors.UserError, match=r'teacher has changed .* then, '):
     teachers.check(workdir, other, resumed=True)
+  teachers.check_begun(workdir, first.config)
+  with pytest.raises(errors.UserError, match=r'teacher has changed .* then, '):
+    teachers.check_begun(workdir, other.config)
   with pytest.raises(errors.UserError, match='then, none now. Set config.dist'):
     teachers.check(workdir, None, resumed=True)
   # A run that begins again without a teacher forgets the old one.

@@ -125,20 +125,28 @@ def _check(models: Sequence[weights_lib.Weights]) -> None:
 
 
 def _splits(
-  weights: weights_lib.Weights, columns: table_files.Columns
+  models: Sequence[weights_lib.Weights], columns: table_files.Columns
 ) -> tuple[str, str]:
   """Returns the splits to fit probes to and to evaluate.
 
   Of a data set without a test split, they are those of the run that made the weights,
   unless a flag says otherwise.
+
+  Raises:
+    errors.UserError: if several models were trained on different splits.
   """
   options = flags.FLAGS
   dataset, train, test = options.dataset, options.train_split, options.split
   if test == 'test' and sources.is_unsplit(dataset, columns):
     why = 'the weights do not say what they were trained on'
-    before = weights.info.get('splits', [train, test])
-    if before[1] != 'test' and train == 'train':
-      train, test = before
+    first, *others = [x.info.get('splits', [train, test]) for x in models]
+    if differing := [x for x in others if x != first]:
+      raise errors.UserError(
+        f'The models were trained on {first[0]} and {differing[0][0]}, but {dataset}'
+        f' has no test split. Say with --split which images none of them has seen.'
+      )
+    if first[1] != 'test' and train == 'train':
+      train, test = first
       why = f'the weights were trained on {train}'
     train, test = sources.default_splits(dataset, train, test, columns)
     logging.info(
@@ -174,7 +182,7 @@ def main(argv: Sequence[str]) -> None:
   models = predictor_flags.all_weights_from_flags()
   _check(models)
   data_dir, columns = options.tfds_data_dir, dataset_flags.columns(models[0])
-  train_split, split = _splits(models[0], columns)
+  train_split, split = _splits(models, columns)
   source = sources.get_source(
     options.dataset, split, data_dir=data_dir, columns=columns
   )

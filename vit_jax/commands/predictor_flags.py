@@ -9,6 +9,7 @@ from vit_jax import checkpoint
 from vit_jax import predictor
 from vit_jax.commands import cli
 from vit_jax.evaluation import ensemble
+from vit_jax.runtime import errors
 from vit_jax.weights import record as weights_lib
 
 
@@ -81,6 +82,10 @@ def all_weights_from_flags() -> list[weights_lib.Weights]:
   """Returns the weights of each model that --model names, with commas between."""
   name = flags.FLAGS.model
   names = [name] if os.path.exists(name) else name.split(',')
+  if not all(names):
+    raise errors.UserError(
+      f'--model={name} has an empty name. Leave out a comma at the start or end.'
+    )
   return [checkpoint.read(name, cli.image_size()) for name in names]
 
 

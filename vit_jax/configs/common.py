@@ -245,6 +245,7 @@ def _add_contrastive(config: types.SimpleNamespace) -> None:
   config.vocabulary = ''
   # Initial values of the temperature, which multiplies the products of
   # embeddings, and of the bias of the sigmoid loss (arXiv:2303.15343, Sec. 3.2).
+  # Weights of both towers have their own, which stay.
   config.temperature_init = rules.number(10.0, low=1e-3, high=1e3)
   config.bias_init = rules.number(-10.0, low=-1e3, high=1e3)
 

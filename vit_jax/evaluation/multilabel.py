@@ -40,6 +40,8 @@ def summary(
   """
   from sklearn import metrics  # Imported late: it takes a second.
 
+  if not np.isfinite(p).all():  # scikit-learn would refuse them.
+    return {MAP: np.nan, scores.F1: np.nan}
   seen = labels.any(axis=0)
   precision = [
     metrics.average_precision_score(labels[:, k], p[:, k])

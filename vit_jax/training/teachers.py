@@ -1,6 +1,6 @@
 """The teacher of a run: a trained classifier whose logits its model learns from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 import hashlib
@@ -126,15 +126,19 @@ class Teacher:
 
   def facts(self) -> dict[str, Any]:
     """Returns what identifies the teacher: its name and a hash of its parameters."""
-    sha = hashlib.sha256()
-    for name, x in sorted(weights_lib.flatten(self.weights.params).items()):
-      sha.update(name.encode())
-      sha.update(np.ascontiguousarray(x).data)
-    return {
-      'teacher': self.config.distill.teacher,
-      'model': weights_lib.describe(self.weights),
-      'sha256': sha.hexdigest(),
-    }
+    return _facts(self.config.distill.teacher, self.weights)
+
+
+def _facts(name: str, weights: weights_lib.Weights) -> dict[str, Any]:
+  sha = hashlib.sha256()
+  for key, x in sorted(weights_lib.flatten(weights.params).items()):
+    sha.update(key.encode())
+    sha.update(np.ascontiguousarray(x).data)
+  return {
+    'teacher': name,
+    'model': weights_lib.describe(weights),
+    'sha256': sha.hexdigest(),
+  }
 
 
 def of_config(
@@ -206,6 +210,23 @@ def check(
     return
   now = teacher.facts() if teacher else {}
   before = files.read_json(workdir.teacher) if resumed else now
+  _refuse_change(before, now)
+  if now or workdir.teacher.is_file():
+    files.write_json(now, workdir.teacher)
+
+
+def check_begun(
+  workdir: workdir_lib.Workdir,
+  config: ml_collections.ConfigDict,
+  read: Reader = resolve.read_weights,
+) -> None:
+  """Raises `errors.UserError` if the teacher of a begun run is another one now."""
+  if before := files.read_json(workdir.teacher):
+    name = config.distill.teacher
+    _refuse_change(before, _facts(name, read(name, config.pretrained_dir)))
+
+
+def _refuse_change(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
   if before.get('sha256') != now.get('sha256'):
     old, new = (
       f'{x["teacher"]} ({x["sha256"]:.8})' if x else 'none'
@@ -215,5 +236,3 @@ def check(
       f'The teacher has changed since this run began: {old} then, {new} now. Set'
       f' {_SETTING} to the old one, or choose another workdir.'
     )
-  if now or workdir.teacher.is_file():
-    files.write_json(now, workdir.teacher)
