@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import flax.traverse_util
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -212,20 +211,10 @@ def _directions(
 
 
 def _parts_of_muon(params: Any) -> Any:
-  """Returns 'muon' for matrices in blocks, 'adam' for all else.
-
-  Raises:
-    errors.UserError: if no matrix in a block is trained.
-  """
-  parts = flax.traverse_util.path_aware_map(
+  """Returns 'muon' for matrices in blocks, 'adam' for all else."""
+  return flax.traverse_util.path_aware_map(
     lambda path, _: 'muon' if _is_in_block(path) else 'adam', params
   )
-  if 'muon' not in jax.tree.leaves(parts):
-    raise errors.UserError(
-      "config.optimizer is 'muon', but no matrix in a block is trained, and it"
-      " treats all else as 'adamw'. Set config.optimizer='adamw'."
-    )
-  return parts
 
 
 def _is_in_block(path: tuple[Any, ...]) -> bool:
