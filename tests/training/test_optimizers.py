@@ -195,7 +195,7 @@ def test_muon_orthogonalises_the_matrices_of_lora():
 
 
 def test_muon_of_a_head_alone_is_adamw():
-  """As in a first stage that trains only the head."""
+  """The first stage of a run may train only the head."""
   params = {'head': PARAMS['head']}
   grads = lambda _, step: random_like(params, step)
   got, want = (

@@ -59,8 +59,8 @@ def _cross_validate() -> None:
   for name in ('pp.test', 'eval_every', 'eval_every_epochs'):
     if name in given:
       raise errors.UserError(
-        f'--config.{name} has no effect with --folds, each of which is tested once,'
-        f' at its end. Leave it out.'
+        f'--config.{name} has no effect with --folds: each run tests its own part of'
+        f' config.pp.train once, at its end. Leave it out.'
       )
   if options.base_lr or options.seeds or options.train or options.holdout:
     raise errors.UserError(
