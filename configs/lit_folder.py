@@ -30,6 +30,10 @@ def get_config(model_folder: str) -> ml_collections.ConfigDict:
   config = common.with_dataset(common.get_config(), folder)
   config.trainer = 'contrastive'
   config.model = models.get_model_config(model)
+  if 'image' not in config.model:
+    raise ValueError(
+      f'configs/lit_folder.py trains a LiT such as lit_l16ti, not {model!r}.'
+    )
   config.pretrained = config.model.image.model_name
   config.pp.crop = config.model.pp.size
   config.pp.crop_area = (0.5, 1.0)  # Captions describe the whole image.

@@ -8,7 +8,7 @@ learning rate of 0.003 with cosine decay, weight decay 0.3, gradients clipped at
 1. Any other data set, such as a folder with ImageNet-21k, gets the settings of
 ImageNet-21k: 90 epochs (the table also has 30 for L), 0.001 with linear decay, weight
 decay 0.03, no clipping. Both: Adam, batches of 4,096, a warm-up of 10,000 steps,
-dropout 0.1, 224 px, and a head with a hidden layer as wide as the model (Sec. 3.2).
+dropout 0.1, 224 px, and a head with a hidden layer as wide as the model (Sec. 3.1).
 
 Differences: weight decay acts on kernels alone, linear decay ends at 1e-5, Adam's first
 moment is bfloat16, and training leaves out the last 1 % of ImageNet.

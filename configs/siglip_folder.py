@@ -12,8 +12,8 @@ with {train,test}/captions.tsv, with an image, a TAB and its caption on each lin
 Both towers are trained; --config.lock_image_tower=True trains the text tower alone.
 Temperature and bias start at those of the weights. As in big_vision, whole images are
 resized to a square and scaled to [-1, 1]; there is no other augmentation. The optimizer
-is AdamW with beta2 0.95 like arXiv:2303.15343, with a learning rate and a batch for
-fine-tuning on one device: raise both together.
+is AdamW with beta2 0.95 like arXiv:2303.15343, without weight decay, with a learning
+rate and a batch for fine-tuning on one device: raise both together.
 """
 
 import ml_collections
@@ -42,7 +42,6 @@ def get_config(model_folder: str) -> ml_collections.ConfigDict:
   config.optimizer = 'adamw'
   config.base_lr = 1e-5
   config.beta2 = 0.95
-  config.weight_decay = 1e-4
   config.total_steps = 2_000
   config.warmup_steps = 200
   config.eval_every = 500

@@ -1,4 +1,4 @@
-"""Fine-tunes any released ViT on any data set; the official command line.
+"""Fine-tunes any released ViT; the official command line.
 
 python -m vit_jax.main --config=configs/vit.py:b16,cifar10 --workdir=/tmp/b16
 

@@ -56,6 +56,11 @@ def test_an_argument_without_data_is_refused(file, message):
     vit_jax.run_file(file, 'b16')
 
 
+def test_lit_folder_refuses_a_model_without_a_text_tower():
+  with pytest.raises(ValueError, match="trains a LiT such as .*, not 'b16'."):
+    vit_jax.run_file('lit_folder', 'b16,/path/to/data')
+
+
 def test_commands_take_names(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   words = ('--workdir=run', '--config.total_steps=0')

@@ -1,11 +1,12 @@
-"""Fine-tunes any released ViT on any data set; the official command line.
+"""Fine-tunes any released ViT; the official command line.
 
 python -m vit_jax.main --config=configs/vit.py:b16,cifar10 --workdir=/tmp/b16
 
 Steps, batches, clipping and decay are those of arXiv:2010.11929, Table 4. The official
 code and this file leave out the images of CIFAR and ImageNet that the paper tunes the
 learning rate on (Sec. B.1.1), and use one learning rate; configs/sweep.py follows the
-paper.
+paper. A data set other than CIFAR, ImageNet, Flowers and Pets also needs
+--config.total_steps; configs/folder.py suits a folder of images.
 """
 
 import ml_collections
