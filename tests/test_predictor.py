@@ -176,6 +176,15 @@ def test_bad_images_are_named_or_skipped(token, tmp_path):
       call()
 
 
+def test_wrong_arguments_are_refused():
+  for changes, message in (
+    ({'on_bad_image': 'error'}, "'error', but must be 'raise' or 'skip'"),
+    ({'batch_size': 0}, 'batch_size is 0, but must be at least 1'),
+  ):
+    with pytest.raises(errors.UserError, match=message):
+      vit_jax.load(TOKEN, **changes).predict([picture()])
+
+
 def test_missing_images_are_named(tmp_path):
   (tmp_path / 'empty').mkdir()
   for argument, message in (

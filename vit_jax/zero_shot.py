@@ -112,6 +112,7 @@ def classify(
       label or template is empty, or the vocabulary is not the model's.
   """
   _check(labels, templates)
+  pipeline.check_batch_size(batch_size)
   module, how = weights.module(), weights.preprocessing
   size = how.size
   assert size  # `load` checks it.
@@ -137,7 +138,7 @@ def classify(
   batches = pipeline.eval_batches(
     decoded,
     transforms.LitImage(size, crop, how.resize_test, how.interpolation),
-    batch_size=min(batch_size, len(paths)) or 1,
+    batch_size=min(batch_size, max(1, len(paths))),
   )
   rows = pipeline.decoded_rows(
     batches, functools.partial(probabilities, params, ztxt)

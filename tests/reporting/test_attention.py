@@ -127,6 +127,15 @@ def test_every_vit_has_pictures(name, tmp_path):
   assert_pictures(paths, tmp_path / 'new', 6)
 
 
+def test_two_towers_have_pictures_of_that_of_images(tmp_path):
+  file = str(tmp_path / '0.png')
+  cv2.imwrite(file, picture())
+  paths = attention_pictures.draw(
+    vit_jax.load(GOLDEN / 'clip'), [file], tmp_path / 'new'
+  )
+  assert_pictures(paths, tmp_path / 'new', 6)
+
+
 def test_fused_attention_gives_the_same_weights():
   plain = vit_jax.load(GOLDEN / 'vit_token.npz')
   model = dict(plain.weights.model)

@@ -97,3 +97,11 @@ def test_predict_refuses_zero_or_missing_head(tmp_path):
   weights = checkpoint.read(GOLDEN / 'hf_vit_model')
   with pytest.raises(errors.UserError, match='have no head'):
     predictor.Predictor(weights).predict('image.jpg')
+
+
+def test_another_size_is_refused_of_unknown_weights(tmp_path):
+  args = ('convert', str(GOLDEN / 'lit_bert.npz'), str(tmp_path / 'x.npz'))
+  result = call_command(*args, '--to=npz', '--image_size=64,64')
+  assert result.returncode == 1
+  assert 'do not tell which model they belong to' in result.stderr
+  assert not list(tmp_path.iterdir())

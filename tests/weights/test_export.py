@@ -99,6 +99,17 @@ def test_wrong_program_is_not_written(tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
+def test_a_head_of_zeros_is_not_exported(tmp_path):
+  weights = checkpoint.read(GOLDEN / 'vit_token.npz')
+  zeros = jax.tree.map(np.zeros_like, weights.params['head'])
+  weights = dataclasses.replace(
+    weights, params=weights.params | {'head': zeros}
+  )
+  with pytest.raises(errors.UserError, match='head of these weights is all ze'):
+    programs.export(weights, str(tmp_path / 'x.stablehlo'))
+  assert not list(tmp_path.iterdir())
+
+
 def test_export_names_failure_of_jax2onnx(tmp_path, monkeypatch):
   jax2onnx = pytest.importorskip('jax2onnx')
 

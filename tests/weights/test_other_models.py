@@ -30,6 +30,7 @@ MODELS = (
   ('', 'eva02_base_patch14_224', 'an EVA .* its rotations of queries'),
   ('', 'eva_giant_patch14_224', 'an EVA; .* without rotations'),
   ('', 'vit_small_patch16_18x2_224', 'parallel parts; .* than one attention'),
+  ('', 'vit_base_patch16_rpn_224', 'residual post-norm; .* before their'),
   ('', 'vit_base_patch16_rope_mixed_224', 'an EVA .* its rotations'),
   ('', 'maxvit_tiny_rw_224', 'a MaxViT .* convolutions between'),
   ('hiera', 'hiera_tiny_224', 'a Hiera .* stages of different widths'),

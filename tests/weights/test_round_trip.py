@@ -213,3 +213,11 @@ def test_at_size_scales_resize_test(tmp_path):
   assert wide.preprocessing.resize_test == (40, 96)
   assert wide.preprocessing.exif
   assert jax.tree.structure(wide.params) == jax.tree.structure(weights.params)
+
+
+def test_at_size_rounds_resize_test_exactly():
+  weights = all_fields(size=(24, 24), resize_test=27)
+  resized = checkpoint.at_size(weights, (56, 56))
+  assert (
+    resized.preprocessing.resize_test == 63
+  )  # In floats, 27 * (56 / 24) is more.

@@ -8,12 +8,15 @@ from golden_files import golden_json
 import live
 from made import assert_same
 from made import copied
+from made import MIXER
 from made import random_weights
 from made import VIT
 import numpy as np
 import pytest
 
 from vit_jax import checkpoint
+from vit_jax.configs import models as model_configs
+from vit_jax.data import preprocessing
 from vit_jax.runtime import errors
 from vit_jax.weights import formats
 from vit_jax.weights import token_positions
@@ -63,6 +66,37 @@ def test_settings_come_from_the_architecture(tmp_path):
     config['model_args'] = {k: config['model_args'][k] for k in sizes}
     (folder / 'config.json').write_text(json.dumps(config))
     assert checkpoint.read(folder).model == checkpoint.read(GOLDEN / name).model
+
+
+def test_images_keep_their_size_if_patches_leave_out_its_last_pixels(tmp_path):
+  folder = copied('timm_vit', tmp_path / 'x')
+  config = golden_json('timm_vit/config.json')
+  del config['model_args']['img_size']
+  config['pretrained_cfg'] = {'input_size': [3, 35, 35], 'crop_pct': 0.9}
+  (folder / 'config.json').write_text(json.dumps(config))
+  how = checkpoint.read(folder).preprocessing
+  assert (how.size, how.resize_test) == ((35, 35), 38)  # As 35 / 0.9 in timm.
+
+
+def test_modules_that_timm_adapts_are_named():
+  def named(config, channels=3):
+    weights = random_weights(config, shape=(64, 64, channels))
+    how = preprocessing.Preprocessing(size=(64, 64), channels=channels)
+    weights = dataclasses.replace(weights, preprocessing=how)
+    exported = to_timm.export(weights)[1]['config.json']['pretrained_cfg']
+    return exported.get('first_conv'), exported['classifier']
+
+  assert named(VIT) == ('patch_embed.proj', 'head')
+  sizes = {'num_blocks': 8, 'tokens_mlp_dim': 256, 'channels_mlp_dim': 2048}
+  small = MIXER | sizes | {'hidden_dim': 512, 'patches': {'size': (32, 32)}}
+  assert named(small) == ('stem.proj', 'head')
+  hybrid = model_configs.get_model_config('R+ViT-Ti_16').to_dict()
+  assert named(hybrid)[0] == 'patch_embed.backbone.conv'
+  # timm before 1.0.31 would take four channels for colours.
+  assert named(VIT, channels=4) == (None, 'head')
+  distilled = to_timm.export(checkpoint.read(GOLDEN / 'timm_deit_distilled'))
+  names = distilled[1]['config.json']['pretrained_cfg']['classifier']
+  assert names == ['head', 'head_dist']
 
 
 def test_heads_of_released_architectures():

@@ -25,7 +25,13 @@ def define_flags() -> None:
   predictor_flags.define_flags()
   flags.DEFINE_integer('top_k', 5, 'Classes to show.', lower_bound=1)
   flags.DEFINE_string('host', '127.0.0.1', 'Address to listen at.')
-  flags.DEFINE_integer('port', None, 'By default the first free one from 7860.')
+  flags.DEFINE_integer(
+    'port',
+    None,
+    'By default the first free one from 7860.',
+    lower_bound=1,
+    upper_bound=65535,
+  )
   flags.DEFINE_integer('max_mb', 10, 'Largest image, in MB.', lower_bound=1)
 
 

@@ -63,6 +63,12 @@ class Decoded:
   weights: np.ndarray | None = None  # In the training loss, see `row_weights`.
   skipped: dict[str, str] = dataclasses.field(default_factory=dict)
 
+  def __post_init__(self) -> None:
+    if self.on_bad_image not in ('raise', 'skip'):
+      raise errors.UserError(
+        f"on_bad_image is {self.on_bad_image!r}, but must be 'raise' or 'skip'."
+      )
+
   def __setstate__(self, state: dict[str, Any]) -> None:
     """Unpickles; makes a worker end with the process that started it."""
     self.__dict__.update(state)
@@ -230,6 +236,7 @@ def eval_batches(
   Yields:
     {'image': uint8, uint16 or float32 [B, H, W, C], 'label': int32 [B], 'mask': bool [B]}.
   """
+  check_batch_size(batch_size)
   index, count = shard
   num_batches = -(-len(data.source) // batch_size)
   data = dataclasses.replace(data, pad_to=num_batches * batch_size)
@@ -238,6 +245,14 @@ def eval_batches(
     dataset = dataset.map(transform)
   dataset = dataset.batch(batch_size // count, batch_fn=_stack)
   yield from _iterate(dataset[index::count], num_threads, num_workers, prefetch)
+
+
+def check_batch_size(batch_size: int) -> None:
+  """Raises `errors.UserError` unless a batch has at least one image."""
+  if batch_size < 1:
+    raise errors.UserError(
+      f'batch_size is {batch_size}, but must be at least 1.'
+    )
 
 
 def decoded_rows(

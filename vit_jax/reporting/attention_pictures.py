@@ -108,11 +108,12 @@ def _draw_model(
   distances: Float[np.ndarray, 'layers heads'],
   folder: pathlib.Path,
 ) -> list[pathlib.Path]:
-  params = predictor.weights.params
+  tower = predictor.weights.image_tower()
+  params = tower.params
   paths = [folder / 'distances.png']
   y = 'Mean attention distance (pixels)'
   plot.save(plot.points(distances, x='Layer', y=y), paths[0])
-  if name := predictor.weights.spec.position_embeddings:
+  if name := tower.spec.position_embeddings:
     paths.append(folder / 'positions.png')
     posemb = weights_lib.flatten(params)[name]
     figure = plot.mosaic(

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import dataclasses
-import math
 from typing import Any
 
 from absl import logging
@@ -86,11 +85,11 @@ def at_size(
   """Returns the weights of a ViT or a pair for images of another (height, width).
 
   Raises:
-    errors.UserError: if they cannot be resized, such as those of a Mixer.
+    errors.UserError: if they cannot be resized, such as those of a Mixer, or do not
+      tell their model.
   """
-  if weights.model is None:
-    return weights  # Callers refuse these.
-  if spec.has_texts(weights.model):
+  model = weights.known_model()
+  if spec.has_texts(model):
     return _pair_at_size(weights, size)
   what, flat = weights.spec, weights_lib.flatten(weights.params)
   length, grid = what.num_positions(size), what.grid(size)
@@ -99,7 +98,7 @@ def at_size(
       old_grid = weights.grid() if _knows_grid(weights) else None
       if old_grid is None and flat[name].shape[1] == length:
         old_grid = grid  # The caller says the size that nothing else tells.
-      _resize_posemb(flat, length, weights.model, grid, old_grid)
+      _resize_posemb(flat, length, model, grid, old_grid)
     elif (name := what.token_mixing) in flat:
       _check_mixer(flat[name].shape[0], length)
     resized = dataclasses.replace(
@@ -172,14 +171,17 @@ def _preprocessing_at(
   resize: Any = old.resize_test
   if old.size is None or resize is None:
     return dataclasses.replace(old, size=size)
-  ratios = [new / n for new, n in zip(size, old.size, strict=True)]
+  sides = list(zip(size, old.size, strict=True))
   if isinstance(resize, int):
-    resize = math.ceil(resize * max(ratios))
+    resize = max(_times(resize, *side) for side in sides)
   else:
-    resize = tuple(
-      math.ceil(n * ratio) for n, ratio in zip(resize, ratios, strict=True)
-    )
+    resize = tuple(_times(n, *s) for n, s in zip(resize, sides, strict=True))
   return dataclasses.replace(old, size=size, resize_test=resize)
+
+
+def _times(length: int, new: int, old: int) -> int:
+  """Returns `length * new / old`, rounded up exactly."""
+  return -(-length * new // old)
 
 
 def _check_mixer(have: int, want: int) -> None:

@@ -47,6 +47,11 @@ ROWS = (
     'more than one attention or MLP in a block',
   ),
   (
+    r'vit_\w+_rpn_.*',
+    'a ViT with residual post-norm',
+    'LayerNorm after attention and MLP, before their outputs are added',
+  ),
+  (
     r'(max|maxx|coat|rmlp_|coatnext)\w*(vit|net).*',
     'a MaxViT or CoAtNet',
     'convolutions between its blocks',

@@ -93,9 +93,11 @@ def export(
 
   Raises:
     errors.UserError: if the file exists, cannot be written, or gives other
-      outputs than the model.
+      outputs than the model, or if its head is all zeros.
   """
   path = check_output(output, precision)
+  if weights.class_names:
+    weights_lib.check_can_predict(weights)
   function = program(weights)
   try:
     # More than 2 GB of weights take a second file, which must lie beside it.

@@ -150,7 +150,11 @@ def _describe(
     logging.warning(_HYBRIDS_DIFFER)
   pretrained = config.get('pretrained_cfg') or config
   size, config_size = weights.preprocessing.size, _image_size(config)
-  if config_size and (size is None or arguments.get('img_size')):
+  if config_size and (
+    size is None
+    or arguments.get('img_size')
+    or spec.of(model).grid(config_size) == spec.of(model).grid(size)
+  ):
     size = config_size
   class_names = weights.class_names
   labels = config.get('label_names') or pretrained.get('label_names')

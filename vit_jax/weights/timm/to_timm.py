@@ -1,5 +1,6 @@
 """Exports weights as models of timm."""
 
+from collections.abc import Mapping
 import math
 from typing import Any
 
@@ -65,7 +66,7 @@ def export(
     from_timm.OPTIONS: _encoder_settings(weights, architecture, arguments),
     'label_names': list(original.class_names),
     'model_args': arguments,
-    'pretrained_cfg': _pretrained_cfg(weights),
+    'pretrained_cfg': _pretrained_cfg(weights, names),
   }
   if is_projected:
     config[from_timm.PROJECTED] = True
@@ -108,7 +109,9 @@ def _encoder_settings(
   return ours
 
 
-def _pretrained_cfg(weights: weights_lib.Weights) -> dict[str, Any]:
+def _pretrained_cfg(
+  weights: weights_lib.Weights, names: Mapping[str, str]
+) -> dict[str, Any]:
   height, width, channels = weights.input_shape()
   preprocessing = weights.preprocessing
   return {
@@ -118,9 +121,27 @@ def _pretrained_cfg(weights: weights_lib.Weights) -> dict[str, Any]:
     'interpolation': preprocessing.interpolation,
     **_crop(weights),
     'num_classes': len(weights.class_names),
-    'first_conv': 'patch_embed.proj',
-    'classifier': 'head',
+    **_adapted(weights, names),
   }
+
+
+def _adapted(
+  weights: weights_lib.Weights, names: Mapping[str, str]
+) -> dict[str, Any]:
+  """Returns timm's names of the modules that it adapts to other images or classes.
+
+  Before 1.0.31, timm takes the `first_conv` for one of colours, whatever the weights
+  have, and adapts it to `in_chans`.
+  """
+  first, *heads = (
+    names[name].removesuffix('.weight')
+    for name in (
+      weights.spec.first_kernel,
+      *(f'{head}/kernel' for head in weights.spec.heads),
+    )
+  )
+  of_images = {'first_conv': first} if weights.input_shape()[2] == 3 else {}
+  return {**of_images, 'classifier': heads[0] if len(heads) == 1 else heads}
 
 
 def _crop(weights: weights_lib.Weights) -> dict[str, Any]:
