@@ -51,7 +51,7 @@ def peak_gib() -> float | None:
 
 def peak_flops(dtype: str, size: int = 4096) -> float:
   """Returns the peak FLOP/s of the device: published, or of a large product."""
-  if published := flops.peak_flops(jax.devices()[0]):
+  if published := flops.peak_flops(jax.devices()):
     return published
   x = jnp.ones((size, size), dtype)
   product = jax.jit(lambda x: jnp.dot(x, x, preferred_element_type=jnp.float32))

@@ -131,7 +131,7 @@ def _loop(
     config.total_steps,
     config.batch,
     image_flops,
-    flops.peak_flops(jax.devices()[0]),
+    flops.peak_flops(jax.devices()),
   )
   parts = loop.Parts(
     task=task,

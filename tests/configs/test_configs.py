@@ -8,6 +8,7 @@ from golden_files import REPOSITORY
 import pytest
 from runs import run_file
 
+import vit_jax
 from vit_jax import inference_time
 from vit_jax.configs import common
 from vit_jax.configs import models
@@ -191,4 +192,13 @@ def test_mixers_refuse_fixed_positions():
   config.model = models.get_model_config('mixer_b16')
   config.pp.crop = 32
   with pytest.raises(errors.UserError, match='posemb .* only a ViT'):
+    validate.validate(config)
+
+
+def test_settings_that_do_not_train_are_refused_in_one_line():
+  config = vit_jax.run_file('inference_time')
+  message = (
+    r"config.pp is missing, .* 'inference_time'. vit-jax train runs them"
+  )
+  with pytest.raises(errors.UserError, match=message):
     validate.validate(config)

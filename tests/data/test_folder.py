@@ -183,6 +183,28 @@ def test_a_folder_that_cannot_be_read(image_folder):
     (image_folder / 'train' / 'red').chmod(0o755)
 
 
+@pytest.mark.parametrize(
+  'root, name', [('', 'train'), ('', 'test/red'), ('train', 'train')]
+)
+def test_a_folder_that_cannot_be_listed_is_named(
+  image_folder, root, name, monkeypatch
+):
+  closed = str(image_folder / name)
+
+  def unless_closed(function):
+    def call(path='.'):
+      if str(path) == closed:
+        raise PermissionError(13, 'Permission denied', closed)
+      return function(path)
+
+    return call
+
+  for function in ('listdir', 'scandir'):
+    monkeypatch.setattr(os, function, unless_closed(getattr(os, function)))
+  want = f'{closed} cannot be read: Permission denied.'
+  assert message(image_folder / root) == want
+
+
 def test_only_one_module_knows_the_suffixes():
   package = pathlib.Path(image_files.__file__).parents[1]
   knowing = [

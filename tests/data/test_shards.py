@@ -207,6 +207,11 @@ def test_mistakes_give_one_line(tmp_path):
   assert "no column 'label'" in message(str(bare))
   mixed = write(tmp_path / 'mixed.tar', {**example(0), 'b.png': image(1)})
   assert 'mixed.tar, b.png has no label: it is missing' in message(str(mixed))
+  twice = tmp_path / 'twice.tar'
+  with tarfile.open(twice, 'w') as archive:
+    for _ in range(2):
+      archive.add(tmp_path / 'good.tar', 'a.png')
+  assert f'{twice} has a.png twice' in message(str(twice))
   broken = write(tmp_path / 'j.tar', {'a.png': image(0), 'a.json': b'{'})
   assert 'a.json is not an object in JSON' in message(str(broken))
 

@@ -288,3 +288,9 @@ def test_tfrecord_data_names_the_command_that_converts_it(
   monkeypatch.setattr(tfds.core.DatasetBuilder, 'as_data_source', refuse)
   with pytest.raises(errors.UserError, match='tfds convert_format'):
     sources.get_source('shapes', 'train', data_dir=str(tfds_dir))
+
+
+def test_files_that_users_must_fetch_are_named(tmp_path):
+  message = 'imagenet2012 cannot be prepared: Manual directory .* is empty'
+  with pytest.raises(errors.UserError, match=message):
+    prepared_lib.prepare('imagenet2012', data_dir=str(tmp_path))

@@ -1,6 +1,8 @@
 """Plans say what a step needs and what fits, without the hardware."""
 
+import functools
 import re
+from unittest import mock
 
 from golden_files import GOLDEN
 import jax
@@ -13,7 +15,9 @@ from runs import tiny_lit
 from vit_jax.commands import plan as command
 from vit_jax.data import batching
 from vit_jax.data import sources
+from vit_jax.data.rows import arrow_folders
 from vit_jax.models import arithmetic
+from vit_jax.models import flops
 from vit_jax.planning import compilation
 from vit_jax.planning import plan
 from vit_jax.runtime import download
@@ -195,3 +199,32 @@ def test_plan_of_tpu_topology():
   planned = plan.resolve_here(config, mesh)
   _, traced = compilation.trace_step(planned, task_of(planned))
   assert re.search(r':bf16\[[\d,]*\] = tanh', str(traced.jaxpr))
+
+
+@pytest.mark.parametrize(
+  'dataset',
+  ['/none/folder', '/none/x.csv', '/none/x-{0..9}.tar', 'hf://datasets/a/b'],
+)
+def test_data_that_are_not_here_need_a_number_of_classes_alone(
+  dataset, monkeypatch
+):
+  monkeypatch.setattr(arrow_folders, 'find', None)  # It asks the hub.
+  data, _ = data_and_batch(dataset, num_classes=3)
+  assert len(data.class_names) == 3
+
+
+def test_an_address_without_a_number_of_classes_is_refused():
+  with pytest.raises(
+    errors.UserError, match='downloaded here: give num_classes'
+  ):
+    data_and_batch('hf://datasets/a/b')
+
+
+def test_two_devices_of_a_chip_share_its_peak():
+  def peak(kind, cores):
+    device = functools.partial(mock.Mock, jax.Device, device_kind=kind)
+    return flops.peak_flops(device(core_on_chip=i % cores) for i in range(4))
+
+  assert peak('TPU v4', cores=1) == 275e12
+  assert peak('TPU v4', cores=2) == 275e12 / 2
+  assert peak('TPU v3', cores=2) == 61.5e12  # The table has that of a device.

@@ -119,17 +119,16 @@ def test_page_written_again_is_the_same(workdir):
   assert (workdir / 'report.html').read_text() == before
 
 
-def test_test_images_are_not_read_without_evaluations(
-  workdir, tmp_path, monkeypatch
-):
-  config = tiny(workdir.parent / 'images')
-  config.report, config.eval_every = True, 0
+def test_test_images_are_not_read_without_evaluations(workdir, tmp_path):
   run = shutil.copytree(workdir, tmp_path / 'run')
-  monkeypatch.setattr(train_command.train, 'train_and_evaluate', lambda *_: 0)
-  train_command.train_and_report(config, str(run))
+  config = json.loads((run / 'config.json').read_text())
+  (run / 'config.json').write_text(json.dumps(config | {'eval_every': 0}))
+  report.of_workdir(str(run))
   found = page(run)
   assert {'curves', 'model'} <= found.ids
   assert 'predictions' not in found.ids
+  report.of_workdir(str(run), str(workdir.parent / 'images'))
+  assert 'predictions' in page(run).ids
 
 
 def test_unread_files_and_a_perfect_model_are_reported(

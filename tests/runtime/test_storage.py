@@ -8,6 +8,7 @@ import time
 
 from golden_files import REPOSITORY
 import jax.numpy as jnp
+from pictures import make_image_folder
 from processes import call_command
 import pytest
 from runs import rows
@@ -136,6 +137,18 @@ def test_local_path_refuses_addresses(path):
 def test_local_path_takes_names_of_files(path):
   assert not storage.is_address(path)
   assert storage.local_path(path) == storage.pathlib.Path(path)
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+  monkeypatch.setenv('HOME', str(tmp_path / 'home'))
+  monkeypatch.chdir(tmp_path)
+  home = make_image_folder(tmp_path / 'home' / 'images').parent
+  assert storage.make_workdir('~/run') == home / 'run'
+  assert [x.name for x in tmp_path.iterdir()] == ['home']
+  assert len(sources.get_source('~/images', 'train'))
+  assert sources.is_unsplit('~/images/train')
+  (home / 'table.csv').write_text('image,label\n')
+  sources.require_folder('~/table.csv')
 
 
 def test_a_workdir_with_one_slash_is_refused(tmp_path, monkeypatch):

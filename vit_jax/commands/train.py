@@ -128,10 +128,8 @@ def train_and_report(config: ml_collections.ConfigDict, workdir: str) -> None:
   """Trains; writes the page of the run if `config.report` says so."""
   train.train_and_evaluate(config, workdir)
   if config.report and not jax.process_index():
-    # One of several hosts cannot predict on all devices. Without evaluations,
-    # the report does not use the test images either.
-    looks = jax.process_count() == 1 and config.eval_every > 0
-    path = report.of_workdir(workdir, looks=looks)
+    # One of several hosts cannot predict on all devices.
+    path = report.of_workdir(workdir, looks=jax.process_count() == 1)
     logging.info('The report is %s', path)
 
 

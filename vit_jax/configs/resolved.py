@@ -57,8 +57,13 @@ def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   folder of the weights but not the weights.
 
   Raises:
-    errors.UserError: if `config.pp` has an unknown setting.
+    errors.UserError: if `config.pp` is missing or has an unknown setting.
   """
+  if 'pp' not in config:
+    raise errors.UserError(
+      f'config.pp is missing, so these settings do not train: config.trainer is'
+      f' {config.get("trainer")!r}. vit-jax train runs them.'
+    )
   # References would change the caller's settings too.
   config = config.copy_and_resolve_references().unlock()
   config.pp = images.complete(config.pp)

@@ -27,6 +27,7 @@ preprocessing  how an image becomes the input of a model: one record
 augmentation   crops, flips, colours and mixing, on the host and the device
 texts          texts to token ids
 pipeline       batches on the host, by Grain
+workers        threads and processes that read them
 batching       batches of a config on the devices
 """
 

@@ -65,6 +65,7 @@ class FileSource:
     return [path for path, _ in self._files]
 
 
+@errors.reading()
 def is_unsplit(root: pathlib.Path) -> bool:
   """Whether a folder has class folders with images, but no folders of splits."""
   folders = [x for x in root.iterdir() if x.is_dir() and x.name[0] != '.']
@@ -100,6 +101,7 @@ def _open_unsplit(root: pathlib.Path, split: str) -> FileSource:
   )
 
 
+@errors.reading()
 def open_folder(root: pathlib.Path, split: str) -> FileSource:
   """Lists the images of a split; see `sources.get_source`."""
   if is_unsplit(root):

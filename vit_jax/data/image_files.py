@@ -77,11 +77,9 @@ def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[str]:
   if (identity := _id(folder)) in seen:
     return
   seen.add(identity)
-  try:
+  with errors.reading():
     # Folders come before links to them, whatever their order on the disk.
     entries = sorted(os.scandir(folder), key=lambda x: (x.is_symlink(), x.name))
-  except OSError as e:
-    raise errors.UserError(f'{folder} cannot be read: {e.strerror}.') from e
   for entry in entries:
     if entry.name.startswith('.'):
       continue

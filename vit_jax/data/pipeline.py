@@ -8,15 +8,7 @@ worker.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent import futures
-import contextlib
 import dataclasses
-import functools
-import multiprocessing
-import multiprocessing.resource_tracker
-import os
-import signal
-import threading
 from typing import Any
 
 from absl import logging
@@ -27,16 +19,14 @@ from vit_jax.data import decoding
 from vit_jax.data import pixel_values
 from vit_jax.data import preprocessing
 from vit_jax.data import sources
+from vit_jax.data import workers
 from vit_jax.data.augmentation import transforms
 from vit_jax.runtime import errors
-from vit_jax.runtime import preemption
 
-Batch = dict[str, np.ndarray]
+Batch = workers.Batch
 
 # Images of one size up to this are sent raw and transformed on the device.
 _MAX_RAW_SIDE = 64
-
-_CHECK_SECONDS = 0.1  # How often a waiting loop checks whether to stop.
 
 
 @dataclasses.dataclass
@@ -72,7 +62,7 @@ class Decoded:
   def __setstate__(self, state: dict[str, Any]) -> None:
     """Unpickles; makes a worker end with the process that started it."""
     self.__dict__.update(state)
-    _end_with_parent()
+    workers.end_with_parent()
 
   @property
   def num_channels(self) -> int:
@@ -164,17 +154,6 @@ def _explain(name: str, error: Exception) -> str:
   return f'{name} cannot be decoded: {reason}. Repair or delete it, {skip}.'
 
 
-@functools.cache  # Once per process.
-def _end_with_parent() -> None:
-  if parent := multiprocessing.parent_process():
-
-    def wait() -> None:
-      parent.join()
-      os._exit(1)  # The parent was killed: nobody waits for the batches.
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def train_batches(
   data: Decoded,
   transform: grain.transforms.RandomMap,
@@ -213,7 +192,7 @@ def train_batches(
     batch_size // count, drop_remainder=True, batch_fn=_stack
   )
   dataset = dataset[index::count][first_step:]
-  for batch in _iterate(dataset, num_threads, num_workers, prefetch):
+  for batch in workers.batches(dataset, num_threads, num_workers, prefetch):
     del batch['mask']  # All true.
     yield batch
 
@@ -244,7 +223,9 @@ def eval_batches(
   if not data.is_raw:
     dataset = dataset.map(transform)
   dataset = dataset.batch(batch_size // count, batch_fn=_stack)
-  yield from _iterate(dataset[index::count], num_threads, num_workers, prefetch)
+  yield from workers.batches(
+    dataset[index::count], num_threads, num_workers, prefetch
+  )
 
 
 def check_batch_size(batch_size: int) -> None:
@@ -276,53 +257,3 @@ def _stack(examples: Sequence[dict[str, Any]]) -> Batch:
     name: transforms.stack([example[name] for example in examples])
     for name in examples[0]
   }
-
-
-def _iterate(
-  dataset: grain.MapDataset, num_threads: int, num_workers: int, prefetch: int
-) -> Iterator[Batch]:
-  options = grain.ReadOptions(
-    num_threads=num_threads, prefetch_buffer_size=prefetch
-  )
-  dataset = dataset.to_iter_dataset(options)
-  if num_workers:
-    workers = grain.MultiprocessingOptions(num_workers=num_workers)
-    yield from _iterate_workers(dataset.mp_prefetch(workers))
-    return
-  with contextlib.closing(iter(dataset)) as batches:  # Ends its threads.
-    yield from batches
-
-
-def _iterate_workers(dataset: grain.IterDataset) -> Iterator[Batch]:
-  """Iterates in a separate thread; stops waiting when the run must stop.
-
-  Ctrl-C must not raise in the main thread while Grain holds a lock.
-  """
-  # Started later, it would unblock the signals.
-  multiprocessing.resource_tracker.ensure_running()
-  thread = futures.ThreadPoolExecutor(1, initializer=_block_signals)
-  batches = thread.submit(iter, dataset).result()
-  try:
-    while True:
-      future = thread.submit(next, batches, None)
-      while not futures.wait([future], _CHECK_SECONDS).done:
-        preemption.check()
-      if (batch := future.result()) is None:
-        return
-      yield batch
-  finally:
-    # Not awaited: it takes until each worker, even one that is only starting, has
-    # made a batch.
-    with contextlib.suppress(RuntimeError):  # Python ends, and Grain closes it.
-      thread.submit(batches.close)
-    thread.shutdown(wait=False)
-
-
-def _block_signals() -> None:
-  """Keeps Ctrl-C and SIGTERM from the workers, which inherit the blocked mask.
-
-  Terminals and schedulers send them to all processes, but a run that saves first
-  needs its workers until then. They end with it, see `_end_with_parent`.
-  """
-  signals = {signal.SIGINT, signal.SIGTERM}
-  signal.pthread_sigmask(signal.SIG_BLOCK, signals)

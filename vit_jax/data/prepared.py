@@ -105,7 +105,17 @@ def open_split(dataset: str, split: str, root: pathlib.Path) -> TfdsSource:
 def prepare(
   dataset: str, data_dir: str | None = None, manual_dir: str | None = None
 ) -> str:
-  """Downloads a TFDS data set as array_record; returns the folder it is in."""
+  """Downloads a TFDS data set as array_record; returns the folder it is in.
+
+  Args:
+    dataset: name of the data set.
+    data_dir: folder of data sets; None for the default of TFDS.
+    manual_dir: folder of the files that TFDS does not download, such as
+      ILSVRC2012_img_train.tar of imagenet2012.
+
+  Raises:
+    errors.UserError: if there is no such data set, or its files are not there.
+  """
   try:
     builder = tfds.builder(
       dataset, data_dir=data_dir, file_format='array_record'
@@ -118,7 +128,8 @@ def prepare(
       f'{dataset} cannot be prepared without {e.name}: pip install'
       f" 'vit_jax[prepare]'"
     ) from e
-  except (tfds.core.DatasetNotFoundError, OSError) as e:
+  # TFDS asserts that files which users must fetch themselves are there.
+  except (tfds.core.DatasetNotFoundError, OSError, AssertionError) as e:
     reason = errors.first_line(e)  # TFDS adds its whole catalogue.
     raise errors.UserError(f'{dataset} cannot be prepared: {reason}') from e
   return str(builder.data_path)

@@ -157,9 +157,8 @@ def is_unsplit(
   if table_files.is_table(dataset):
     require_folder(dataset)
     return not table_files.has_splits(table_files.place(dataset), columns)
-  return os.path.isdir(dataset) and folder.is_unsplit(
-    storage.local_path(dataset)
-  )
+  root = _folder(dataset)
+  return root is not None and folder.is_unsplit(root)
 
 
 def task(
@@ -219,8 +218,8 @@ def get_source(
   require_folder(dataset)
   if table_files.is_table(dataset):
     return tables.open_table(table_files.place(dataset), split, columns)
-  if os.path.isdir(dataset):
-    return folder.open_folder(storage.local_path(dataset), split)
+  if path := _folder(dataset):
+    return folder.open_folder(path, split)
   from vit_jax.data import prepared  # Imported late: it takes time.
 
   return prepared.open_split(dataset, split, root)
@@ -244,6 +243,20 @@ def refuse_overlap(splits: Mapping[str, str], parts: Sequence[Source]) -> None:
     )
 
 
+def _folder(dataset: str) -> pathlib.Path | None:
+  """Returns the path of a data set that is a folder of this machine."""
+  if not dataset or storage.is_address(dataset):
+    return None
+  path = storage.local_path(dataset)
+  return path if path.is_dir() else None
+
+
+def _is_file(dataset: str) -> bool:
+  return (
+    not storage.is_address(dataset) and storage.local_path(dataset).is_file()
+  )
+
+
 def require_folder(dataset: str) -> None:
   """Raises `errors.UserError` at the path of a missing folder, table or shard."""
   if shards.is_shards(dataset):
@@ -253,7 +266,7 @@ def require_folder(dataset: str) -> None:
     arrow_folders.find(table_files.place(dataset))
     return
   is_table = table_files.is_table(dataset)
-  if os.path.isdir(dataset) or (is_table and os.path.isfile(dataset)):
+  if _folder(dataset) or (is_table and _is_file(dataset)):
     return
   is_path = is_table or dataset.startswith((os.sep, '.', '~'))
   if not dataset or is_path or storage.is_address(dataset):

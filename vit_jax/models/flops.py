@@ -1,5 +1,6 @@
 """FLOPs of a model; peak speed and memory of devices."""
 
+from collections.abc import Iterable
 import functools
 import math
 from typing import Any
@@ -14,7 +15,8 @@ from vit_jax.configs import spec
 # By the start of `jax.Device.device_kind`, longer names first: dense bfloat16
 # FLOP/s of one device, from the vendors' data sheets, and GiB of memory that a
 # program may use according to the compiler of libtpu 0.0.42, a little less than in
-# the data sheets (16 GB of a v5e). It sees a v4 as two devices. GPUs are asked.
+# the data sheets (16 GB of a v5e). GPUs are asked. The compiler sees a v4 as two
+# devices with half of the memory each, its hosts as one.
 _CHIPS = (
   ('TPU v2', 22.5e12, 7.48),
   ('TPU v3', 61.5e12, 15.48),
@@ -27,6 +29,7 @@ _CHIPS = (
   ('NVIDIA H100', 989e12, None),
   ('NVIDIA A100', 312e12, None),
   ('NVIDIA L40S', 362e12, None),
+  ('NVIDIA L40', 181e12, None),
   ('NVIDIA L4', 121e12, None),
   ('Tesla V100', 125e12, None),
 )
@@ -39,9 +42,14 @@ def _chip(device: jax.Device) -> tuple[float | None, float | None]:
   return None, None
 
 
-def peak_flops(device: jax.Device) -> float | None:
-  """Returns the peak bfloat16 FLOP/s of a device, None where unknown."""
-  return _chip(device)[0]
+def peak_flops(devices: Iterable[jax.Device]) -> float | None:
+  """Returns the peak bfloat16 FLOP/s of each of equal devices, None if unknown."""
+  devices = list(devices)
+  peak = _chip(devices[0])[0]
+  is_split = any(getattr(device, 'core_on_chip', 0) for device in devices)
+  if peak and devices[0].device_kind == 'TPU v4' and is_split:
+    return peak / 2
+  return peak
 
 
 def memory_bytes(device: jax.Device) -> int | None:

@@ -12,10 +12,12 @@ from jax.experimental import topologies
 import ml_collections
 
 from vit_jax import checkpoint
+from vit_jax.configs import labels
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
 from vit_jax.configs import spec
 from vit_jax.data import batching
+from vit_jax.data import datasets
 from vit_jax.models import flops
 from vit_jax.planning import compilation
 from vit_jax.planning import memory_search
@@ -122,6 +124,11 @@ def resolve_here(
   Raises:
     errors.UserError: if neither the weights nor the data set are known here.
   """
+  if not num_classes and storage.is_address(config.dataset):
+    raise errors.UserError(
+      f'config.dataset is {config.dataset!r}, which is not on this machine, and'
+      f' nothing is downloaded here: give num_classes=N.'
+    )
   return resolve.resolve(
     config,
     mesh,
@@ -129,8 +136,16 @@ def resolve_here(
     open_splits=functools.partial(
       compilation.open_splits, num_classes=num_classes
     ),
+    with_data=_as_written if num_classes else datasets.with_data,
     measure=False,
   )
+
+
+def _as_written(
+  config: ml_collections.ConfigDict,
+) -> ml_collections.ConfigDict:
+  """Completes a config without its data, which may not be here."""
+  return labels.complete(config, config.task or labels.MULTICLASS)
 
 
 def plan(
@@ -179,7 +194,11 @@ def plan(
     tables.memory(program, limit),
     tables.state(compilation.largest_stage(task).like, mesh),
     tables.work(
-      program, mesh.size, image_flops, config.batch, flops.peak_flops(device)
+      program,
+      mesh.size,
+      image_flops,
+      config.batch,
+      flops.peak_flops(mesh.devices.flat),
     ),
     tables.collectives(program),
   ]

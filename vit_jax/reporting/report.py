@@ -44,7 +44,8 @@ def of_workdir(
   Args:
     workdir: workdir of the run.
     dataset: folder or name of the images; None for that of the run.
-    looks: whether to predict the test images.
+    looks: whether to predict the test images. Those of a run that evaluates none,
+      `config.eval_every=0`, are not predicted either.
 
   Raises:
     errors.UserError: if there is no run, or the page cannot be written.
@@ -63,6 +64,9 @@ def of_workdir(
       weights = checkpoint.read(folder)
   except errors.UserError as e:
     print(f'The page shows no predictions: {e}')
+  if looks and dataset is None and not config['eval_every']:
+    looks = False  # Its test images may be training images.
+    print('The page shows no predictions: config.eval_every of the run is 0.')
   if looks and weights is not None and not weights.vocabulary:
     source = sources.get_source(
       dataset or config['dataset'],

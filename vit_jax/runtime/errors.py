@@ -22,6 +22,15 @@ def writing(path: os.PathLike | str) -> Iterator[None]:
     raise UserError(f'{path} cannot be written: {e.strerror or e}.') from e
 
 
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+  """Turns an error of the disk into a `UserError` that names the file or folder."""
+  try:
+    yield
+  except OSError as e:
+    raise UserError(f'{e.filename} cannot be read: {e.strerror}.') from e
+
+
 def some(names: Sequence[str], most: int = 5) -> str:
   """Returns the first names, 'a, b, c, d, e and 2 more'."""
   more = f' and {len(names) - most} more' * (len(names) > most)

@@ -33,8 +33,8 @@ def is_address(path: os.PathLike | str) -> bool:
 
 
 def as_path(path: os.PathLike | str) -> Path:
-  """Returns a path object for a local path or an address."""
-  return epath.Path(path) if is_address(path) else pathlib.Path(path)
+  """Returns a path object for an address, or a local path with `~` expanded."""
+  return epath.Path(path) if is_address(path) else local_path(path)
 
 
 def local_path(path: os.PathLike | str) -> pathlib.Path:
@@ -43,7 +43,7 @@ def local_path(path: os.PathLike | str) -> pathlib.Path:
     raise errors.UserError(
       f'{path} is an address: this must be a file or folder of this machine.'
     )
-  return pathlib.Path(path).expanduser()
+  return pathlib.Path(os.path.expanduser(path))
 
 
 def packaged(inside: str, beside: str) -> pathlib.Path:

@@ -93,6 +93,9 @@ def resolve(
   open_splits: Callable[
     [ml_collections.ConfigDict], datasets.Splits
   ] = datasets.open_splits,
+  with_data: Callable[
+    [ml_collections.ConfigDict], ml_collections.ConfigDict
+  ] = datasets.with_data,
   measure: bool = True,
 ) -> Run:
   """Completes and checks a config with its weights, data set and devices.
@@ -104,6 +107,7 @@ def resolve(
       settings that the weights decided; they are not read again.
     get_pretrained: returns pretrained weights and the settings that they decide.
     open_splits: opens the data set of a config.
+    with_data: completes a config by what its data set tells.
     measure: whether to time attention implementations; if not, 'auto' is 'xla'.
 
   Raises:
@@ -125,7 +129,7 @@ def resolve(
   config = resolved.with_defaults(config, known)
   if spec.has_texts(config.model) and not config.vocabulary:
     config.vocabulary = known.get('vocabulary') or ''
-  config = datasets.with_data(config)
+  config = with_data(config)
   splits = open_splits(config)
   config = datasets.with_scale(config, splits, is_open)
   config = resolved.in_steps(config, len(splits.train.source))

@@ -126,7 +126,13 @@ def _examples(
       strict=True,
     ):
       key, suffix = _parts(name)
-      found.setdefault(key, {})[suffix] = (offset, size)
+      files = found.setdefault(key, {})
+      if suffix in files:
+        raise errors.UserError(
+          f'{path} has {name} twice, so it is not clear which files are one'
+          f' example. Pack the images again, each under a name of its own.'
+        )
+      files[suffix] = (offset, size)
     for key, files in found.items():
       image = _image(path, key, files, columns)
       if not image:
