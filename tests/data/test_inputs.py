@@ -166,3 +166,10 @@ def test_a_missing_image_gives_advice(tmp_path):
     f'There is no image {path}: put it back, or leave such images out with'
     f' on_bad_image=skip.'
   )
+
+
+def test_an_address_that_is_skipped_is_named():
+  address = 'http://127.0.0.1:9/x.jpg'
+  data = pipeline.Decoded(inputs.InputSource([address], 3), on_bad_image='skip')
+  assert not data[0]['mask']
+  assert data.skipped.keys() == {address}

@@ -294,3 +294,8 @@ def test_files_that_users_must_fetch_are_named(tmp_path):
   message = 'imagenet2012 cannot be prepared: Manual directory .* is empty'
   with pytest.raises(errors.UserError, match=message):
     prepared_lib.prepare('imagenet2012', data_dir=str(tmp_path))
+
+
+def test_a_configuration_that_a_data_set_lacks_is_refused(tmp_path):
+  with pytest.raises(errors.UserError, match='cifar10/foo cannot be prepared'):
+    prepared_lib.prepare('cifar10/foo', data_dir=str(tmp_path))

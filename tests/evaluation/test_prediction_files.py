@@ -119,7 +119,38 @@ def test_predict_without_a_readable_image_fails_and_writes_nothing(
     )
     assert result.returncode == 1
     assert 'None of 1 images can be decoded.' in result.stderr
-  assert [path.name for path in tmp_path.iterdir()] == ['bad.jpg']
+  images = tmp_path / 'images'
+  for name in ('train/blue', 'test/blue'):
+    (images / name).mkdir(parents=True)
+    (images / name / 'bad.jpg').write_bytes(b'no image')
+  result = call_command(
+    'evaluate',
+    f'--model={model}',
+    f'--dataset={images}',
+    '--on_bad_image=skip',
+    f'--predictions={tmp_path}/x.csv',
+  )
+  assert result.returncode == 1
+  assert 'None of 1 images can be decoded.' in result.stderr
+  assert {path.name for path in tmp_path.iterdir()} == {'bad.jpg', 'images'}
+
+
+@pytest.mark.parametrize(
+  'words, message',
+  [
+    (('predict', '--output=x.csv', '--json'), '--json is for printed predict'),
+    (('predict', '--output=x.csv', '--top_k=3'), '--top_k is for printed pred'),
+    (
+      ('evaluate', '--dataset=digits', '--real_labels=x.json'),
+      '--real_labels is for --real',
+    ),
+  ],
+)
+def test_flags_without_effect_are_refused(model, words, message):
+  command, *rest = words
+  result = call_command(command, f'--model={model}', *rest)
+  assert result.returncode == 1
+  assert message in result.stderr
 
 
 def test_evaluate_writes_labels(model, image_folder, tmp_path):

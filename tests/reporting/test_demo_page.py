@@ -59,6 +59,13 @@ def test_all_classes_that_are_present_are_shown():
   )
   names = [name for name, *_ in demo_page._shown(ROW, weights, 1)]
   assert names == ['b', 'c', 'a']
+  # A class may be present though others, which are not, are more probable.
+  weights = dataclasses.replace(weights, thresholds=[0.1, 0.95, 0.95])
+  rows = demo_page._shown(ROW, weights, 1)
+  assert [(name, present) for name, *_, present in rows] == [
+    ('b', 'no'),
+    ('a', 'yes'),
+  ]
 
 
 def test_files_of_stacks_are_classified(tmp_path):

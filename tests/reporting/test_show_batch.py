@@ -79,18 +79,21 @@ def test_command_writes_a_sheet(image_folder, tmp_path):
     )
 
   result = command(
-    '--config.pp.augmentation=medium1', f'--output={tmp_path / "sheet.png"}'
+    '--config.pp.augmentation=medium1',
+    f'--output={tmp_path / "new" / "sheet.png"}',
   )
   assert result.returncode == 0, result.stderr
-  assert result.stdout == f'9 images are in {tmp_path / "sheet.png"}.\n'
-  sheet = cv2.imread(str(tmp_path / 'sheet.png'))
+  assert result.stdout == f'9 images are in {tmp_path / "new" / "sheet.png"}.\n'
+  sheet = cv2.imread(str(tmp_path / 'new' / 'sheet.png'))
   # 16 x 24 pixels, six times as large, and two lines of text.
   assert sheet.shape == (3 * (96 + 2 * 16 + 8), 3 * (144 + 4), 3)
-  result = command('--test', f'--output={tmp_path / "none" / "sheet.png"}')
-  assert result.returncode == 1
-  assert result.stderr.endswith(
-    'sheet.png cannot be written: No such file or directory.\n'
-  )
+  for name, message in (
+    ('new/sheet.png/x.png', 'x.png cannot be written: File exists.'),
+    ('sheet.jpg', 'sheet.jpg must end in .png.'),
+  ):
+    result = command('--test', f'--output={tmp_path / name}')
+    assert result.returncode == 1
+    assert result.stderr.endswith(f'{message}\n')
 
 
 def test_captions_are_refused(captions):

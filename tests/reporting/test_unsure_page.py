@@ -52,8 +52,8 @@ def test_the_smallest_margins_come_first(
     (2, np.float32([0.4, 0.35, 0.25])),
   ]
   rows = list(ranking.unsure_first(iter(rows), weights))
-  path = tmp_path / 'x.html'
-  skipped = {'<i>.jpg': 'not a JPEG'}
+  path = tmp_path / 'new' / 'x.html'
+  skipped = {'<i>.jpg': 'not a JPEG', 'caf\udce9.jpg': 'not UTF-8'}
   shown = unsure_page.write(str(path), rows, images, weights, model, skipped)
   assert shown == 2
   assert captions(path) == [
@@ -63,6 +63,7 @@ def test_the_smallest_margins_come_first(
   text = path.read_text()
   assert NASTY not in text
   assert '<td>&lt;i&gt;.jpg</td><td>not a JPEG</td>' in text
+  assert r'<td>caf\xe9.jpg</td><td>not UTF-8</td>' in text
   assert '3 images were predicted; below are the 2 least sure.' in text
   # Each image and its attention.
   assert text.count('src="data:image/jpeg') == 4

@@ -1,11 +1,14 @@
 """How processes end: their last line, and Ctrl-C."""
 
+import os
 import signal
+import subprocess
 import sys
 import textwrap
 
 import counting_loop
 import jax.numpy as jnp
+from processes import HANG_SECONDS
 from processes import running
 from processes import start_command
 import pytest
@@ -296,3 +299,18 @@ def test_ctrl_c_before_the_first_step_is_done_saves_nothing(tmp_path):
   with pytest.raises(KeyboardInterrupt):
     counting_loop.run(tmp_path, step=steps_until(signal.SIGINT, 1))
   assert not saved(tmp_path)
+
+
+@pytest.mark.parametrize('unbuffered', ['', '1'])
+@pytest.mark.parametrize('words', [['--help'], ['predict', '--help']])
+def test_output_that_nobody_reads_ends_a_command_quietly(words, unbuffered):
+  """As `vit-jax predict --help | head -1`."""
+  with subprocess.Popen(
+    [sys.executable, '-m', 'vit_jax', *words],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    env={**os.environ, 'PYTHONUNBUFFERED': unbuffered},
+  ) as process:
+    process.stdout.close()
+    assert process.stderr.read() == b''
+    assert process.wait(HANG_SECONDS) == 141

@@ -66,9 +66,6 @@ def _run_guarded(
     logging.debug('Details:', exc_info=True)
     exits.write_last_line(setting_flags.named(str(e)))
     sys.exit(1)
-  except BrokenPipeError:  # `| head` has read enough.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(_BROKEN_PIPE)
   except KeyboardInterrupt:
     if not jax.distributed.is_initialized():
       exits.leave_interrupted()
@@ -166,6 +163,8 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     sys.exit(0 if is_help else e.code)
   except SyntaxError as e:
     reason = f'{e.filename}:{e.lineno} is not Python, as run files are: {e.msg}'
+  except BrokenPipeError:  # See `exits.stdout_may_close`.
+    raise
   except REFUSALS as e:
     reason = _refusal(e)
   except flags.Error as e:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from vit_jax import predictor as predictor_lib
 from vit_jax.commands import predictor_flags
 from vit_jax.reporting import demo_page
 from vit_jax.runtime import errors
@@ -22,7 +23,7 @@ from vit_jax.runtime import errors
 
 def define_flags() -> None:
   """Defines the flags of `vit-jax demo`."""
-  predictor_flags.define_flags()
+  predictor_flags.define_weights_flags()
   flags.DEFINE_integer('top_k', 5, 'Classes to show.', lower_bound=1)
   flags.DEFINE_string('host', '127.0.0.1', 'Address to listen at.')
   flags.DEFINE_integer(
@@ -39,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise errors.UserError(f'{argv[1]}: only flags are taken.')
   options = flags.FLAGS
-  predictor = predictor_flags.from_flags()
+  predictor = predictor_lib.Predictor(predictor_flags.weights_from_flags())
   blocks = demo_page.page(predictor, options.model, options.top_k)
   demo_page.serve(
     blocks, host=options.host, port=options.port, max_mb=options.max_mb

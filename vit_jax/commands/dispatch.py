@@ -193,7 +193,8 @@ def run(command: str, arguments: list[str], program: str = '') -> None:
 
   sys.modules['__main__'].__doc__ = module.__doc__  # --help prints it.
   module.define_flags()
-  cli.run(module.main)
+  with exits.stdout_may_close():
+    cli.run(module.main)
 
 
 def _with_run_file(argument: str) -> str:
@@ -214,4 +215,5 @@ def main() -> None:
   if first in COMMANDS:
     run(first, rest)
   else:
-    print(_answer(first, rest))
+    with exits.stdout_may_close():
+      print(_answer(first, rest))

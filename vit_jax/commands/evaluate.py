@@ -79,7 +79,7 @@ def _kept(
   """Yields all rows; writes them to --predictions, with the model's class names."""
   model = predictor.weights.class_names
   names = [model[k] for k in scores.class_map(source.class_names, model)]
-  kept = list(rows)
+  kept = list(ranking.at_least_one(rows, len(source)))
   table = prediction_files.rows_of(
     iter(kept),
     source.names(),
@@ -116,6 +116,8 @@ def _check(models: Sequence[weights_lib.Weights]) -> None:
   if not options.probes:  # Before the data set, which may be of captions.
     for weights in models:
       weights_lib.check_can_predict(weights)
+  if options['real_labels'].present and not options.real:
+    raise errors.UserError('--real_labels is for --real, which is not given.')
   if options.probes and len(models) > 1:
     raise errors.UserError('--probes need the features of one model.')
   if task != labels_lib.MULTICLASS and (options.real or options.probes):

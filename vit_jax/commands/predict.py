@@ -95,6 +95,12 @@ def main(argv: Sequence[str]) -> None:
   options = flags.FLAGS
   if options.output:  # Before anything takes long.
     prediction_files.check(options.output)
+    for name in ('json', 'csv', 'top_k'):
+      if options[name].present:
+        raise errors.UserError(
+          f'--{name} is for printed predictions, but --output writes a file, whose'
+          f' ending chooses the format, with all classes.'
+        )
   if options.html:
     unsure_page.check(options.html)
   names = inputs.find(argv[1:])

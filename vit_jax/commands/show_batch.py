@@ -30,11 +30,15 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
   cli.refuse_words(argv)
   options = flags.FLAGS
+  path = storage.local_path(options.output)
+  if path.suffix != '.png':
+    raise errors.UserError(f'output={path} must end in .png.')
   images, captions = contact_sheet.load_batch(
     options.config, options.num, test=options.test
   )
   sheet = contact_sheet.draw(images, captions)
   _, data = cv2.imencode('.png', sheet[..., ::-1])
   with errors.writing(f'output={options.output}'):
-    storage.write_bytes(data.tobytes(), storage.local_path(options.output))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    storage.write_bytes(data.tobytes(), path)
   print(f'{len(images)} images are in {options.output}.')

@@ -103,7 +103,11 @@ def read(name: str) -> bytes:
   if name == STDIN:
     return _read_stdin()
   if download.is_url(name):
-    return download.read(name, _MAX_BYTES)
+    try:
+      return download.read(name, _MAX_BYTES)
+    except errors.UserError as e:
+      e.filename = name
+      raise
   return image_files.read_bytes(name)
 
 

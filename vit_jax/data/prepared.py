@@ -128,8 +128,12 @@ def prepare(
       f'{dataset} cannot be prepared without {e.name}: pip install'
       f" 'vit_jax[prepare]'"
     ) from e
-  # TFDS asserts that files which users must fetch themselves are there.
-  except (tfds.core.DatasetNotFoundError, OSError, AssertionError) as e:
+  # Of TFDS: an unknown configuration is a ValueError, a file that users must fetch
+  # themselves and have not an AssertionError.
+  except (
+    *(tfds.core.DatasetNotFoundError, tfds.download.DownloadError),
+    *(OSError, ValueError, AssertionError),
+  ) as e:
     reason = errors.first_line(e)  # TFDS adds its whole catalogue.
     raise errors.UserError(f'{dataset} cannot be prepared: {reason}') from e
   return str(builder.data_path)

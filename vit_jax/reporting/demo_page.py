@@ -111,7 +111,8 @@ def _shown(
       f'{limits[name]:.1%}',
       'yes' if name in present else 'no',
     ]
-    for name, p in ranking.best(row, names, max(top_k, len(present)))
+    for rank, (name, p) in enumerate(ranking.best(row, names, len(names)))
+    if rank < top_k or name in present
   ]
 
 

@@ -4,7 +4,10 @@ from typing import Any
 
 
 def render(template: str, **values: Any) -> str:
-  """Returns the text of a template; in pages, values are escaped."""
+  r"""Returns the text of a template; in pages, values are escaped.
+
+  Bytes of file names that are not UTF-8 become text such as `\xe9`.
+  """
   import jinja2  # Imported late: only pages need it.
 
   environment = jinja2.Environment(
@@ -13,4 +16,7 @@ def render(template: str, **values: Any) -> str:
     trim_blocks=True,
     lstrip_blocks=True,
   )
-  return environment.get_template(template).render(values)
+  text = environment.get_template(template).render(values)
+  return text.encode('utf-8', 'surrogateescape').decode(
+    'utf-8', 'backslashreplace'
+  )

@@ -71,5 +71,7 @@ def write(
     skipped=sorted(skipped.items()),
   )
   with errors.writing(f'html={path}'):
-    files.write_text(text, storage.local_path(path))
+    page = storage.local_path(path)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(text, page)
   return len(shown)

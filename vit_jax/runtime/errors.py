@@ -10,7 +10,13 @@ class UserError(ValueError):
 
   Any function may raise it at input that it cannot use; docstrings say where that is
   not obvious.
+
+  Attributes:
+    filename: the file or address that could not be read, as of an `OSError`; None if
+      the error is about something else.
   """
+
+  filename: str | None = None
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ which then never ends. So in commands a thread waits for Ctrl-C and ends the
 process. This module imports only the standard library, so that it comes first.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import os
 import pathlib
@@ -18,7 +18,9 @@ import threading
 import time
 from typing import Any, NoReturn
 
-INTERRUPTED = 130  # Exit code of shells: 128 and the number of the signal.
+# Exit codes of shells: 128 and the number of the signal.
+INTERRUPTED = 130
+_BROKEN_PIPE = 141
 _PROC = pathlib.Path('/proc')  # Linux only.
 
 _is_command = False
@@ -52,6 +54,19 @@ def with_flags(message: str) -> str:
     return match[0]
 
   return re.sub(r'(?<![^\s(])[a-z]\w*(\.[a-z]\w*)*(?==)', flag, message)
+
+
+@contextlib.contextmanager
+def stdout_may_close() -> Iterator[None]:
+  """Ends the process quietly where `| head` has read enough of its output."""
+  try:
+    try:
+      yield
+    finally:
+      sys.stdout.flush()  # What is left would be written too late to be caught.
+  except BrokenPipeError:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(_BROKEN_PIPE)
 
 
 def write_last_line(line: str, *, kills_workers: bool = False) -> None:
