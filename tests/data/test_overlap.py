@@ -88,7 +88,11 @@ def test_runs_that_train_and_test_refuse_an_overlap(image_folder):
   config = config_of(image_folder, train='train', test='train[90%:]')
   with pytest.raises(errors.UserError, match='images in common'):
     datasets.open_splits(config)
-  for name, value in (('trainer', 'evaluate'), ('eval_every', 0)):
+  for name, value in (
+    ('trainer', 'evaluate'),
+    ('eval_every', 0),
+    ('eval_every_epochs', 0.0),
+  ):
     other = config.copy_and_resolve_references()
     other[name] = value
     assert len(datasets.open_splits(other).test) == 4

@@ -185,9 +185,21 @@ def test_a_run_resumes_as_it_began_or_says_so(
   assert 'This run multiplied by oneDNN so far' in caplog.text
 
 
+@pytest.mark.parametrize('is_possible', [True, False])
+def test_a_run_that_did_not_multiply_so_yet_takes_what_is_here(
+  is_possible, config, tmp_path, monkeypatch, caplog
+):
+  """As one of a GPU, or in float32, that is evaluated on a CPU."""
+  monkeypatch.setattr(onednn, 'is_possible', lambda: is_possible)
+  run = resolve.resolve(config, begun=begun(tmp_path, 'auto'))
+  assert run.config.cpu_products == 'xla'
+  assert 'This run multiplied by oneDNN so far' not in caplog.text
+
+
 @pytest.mark.parametrize(
   ('setting', 'saved', 'restarts'),
   [
+    ('auto', 'auto', False),
     ('auto', 'onednn', True),
     ('auto', 'xla', False),
     ('onednn', 'xla', True),

@@ -108,3 +108,12 @@ def test_modules_are_chosen(image_folder):
   assert names == {'value'}
   with pytest.raises(errors.UserError, match='the model has none of these'):
     lora.add({'head': {'kernel': np.zeros((2, 3))}}, 1, ('mlp',), 0)
+
+
+def test_frozen_matrices_are_refused(image_folder):
+  config = get_config(image_folder, freeze=(r'(?!head/)',))
+  with pytest.raises(errors.UserError, match='matrices of config.lora_rank=2'):
+    tasks.make(resolve.resolve(config))
+  # A stage before may train the head alone.
+  both = {'total_steps': 2, 'freeze': (r'(?!head/)',)}, {'total_steps': 2}
+  tasks.make(resolve.resolve(get_config(image_folder, stages=both)))

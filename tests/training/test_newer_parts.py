@@ -13,8 +13,10 @@ from processes import run
 import pytest
 from runs import flat
 from runs import tiny
+from runs import tiny_lit
 
 from vit_jax import checkpoint
+from vit_jax import models
 from vit_jax import predictor as predictor_lib
 from vit_jax import train
 from vit_jax.configs import spec
@@ -184,7 +186,10 @@ def test_fine_tuning_replaces_heads(weights, image_folder, tmp_path, name):
     ({'block': {'layerscale': 1.0}}, "no setting 'layerscale'.*'layer_scale'"),
     ({'block': {'activation': 'swish'}}, "activation is 'swish', must be one"),
     ({'block': {'biases': 'vq'}}, "block.biases is 'vq', must be one of"),
+    ({'block': None}, 'block is None: leave it out'),
     ({'classifier': 'unpooled'}, 'need one output per image'),
+    ({'patches': {'size': 8}}, r'model.patches.size is 8, must be \(height'),
+    ({'patches': {'size': (8, 0)}}, r'patches.size is \(8, 0\), must be'),
   ],
 )
 def test_settings_that_cannot_work_are_refused(tmp_path, changes, message):
@@ -192,9 +197,42 @@ def test_settings_that_cannot_work_are_refused(tmp_path, changes, message):
   if 'block' in changes:
     config.model.transformer.block = changes['block']
   else:
-    config.model.update(changes)
+    for name, value in changes.items():
+      config.model[name] = value
   with pytest.raises(errors.UserError, match=message):
     validate.validate(config)
+
+
+def test_settings_that_a_model_lacks_are_refused(tmp_path, captions):
+  def message(config, *groups, name):
+    group = config.unlock().model
+    for key in groups:
+      group = group[key]
+    group[name] = 4
+    with pytest.raises(errors.UserError) as e:
+      models.from_config(validate.validate(config).model)
+    return str(e.value)
+
+  vit, pair = tiny(tmp_path), tiny_lit(captions)
+  start = 'config.model has no setting'
+  assert message(vit, name='num_register') == (
+    f"{start} 'num_register'. Did you mean 'num_registers'?"
+  )
+  del vit.model.num_register
+  start = 'config.model.transformer has no setting'
+  assert message(vit, 'transformer', name='num_layer') == (
+    f"{start} 'num_layer'. Did you mean 'num_layers'?"
+  )
+  assert message(pair, 'image', name='heads').startswith(
+    "config.model.image has no setting 'heads'."
+  )
+
+
+def test_dropout_has_a_default(tmp_path):
+  config = tiny(tmp_path).unlock()
+  for name in ('dropout_rate', 'attention_dropout_rate'):
+    del config.model.transformer[name]
+  validate.validate(config)
 
 
 def test_every_way_to_resize_positions_is_a_setting():

@@ -256,6 +256,13 @@ def test_sam_computes_gradient_at_ascent_point():
   np.testing.assert_allclose(got['w'], [1 - 0.1 * 2 * 1.5**3, 0], rtol=1e-5)
 
 
+def test_sam_changes_nothing_where_all_gradients_are_zero():
+  """As of a batch whose images all have the weight 0."""
+  zero = lambda params, _: jax.tree.map(jnp.zeros_like, params)
+  got = run_optimizer({'w': jnp.array([1.0])}, zero, steps=2, sam_rho=0.5)
+  np.testing.assert_array_equal(got['w'], [1.0])
+
+
 def test_layer_decay_scales_updates_after_clipping():
   params = models.init_params(models.get_model('testing', num_classes=3),
                               (32, 32, 3))  # fmt: skip

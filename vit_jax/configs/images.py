@@ -1,6 +1,5 @@
 """Settings of images, `config.pp`: reading, cropping and augmentation."""
 
-import difflib
 import math
 import re
 import types
@@ -176,8 +175,7 @@ def complete(pp: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   full = get_config()
   for name, value in pp.items():
     if name not in full:
-      near = difflib.get_close_matches(name, full, 1)
-      hint = f' Did you mean {near[0]!r}?' if near else ''
+      hint = errors.did_you_mean(name, full)
       raise errors.UserError(
         f'config.pp has {name!r}, which is not one of {", ".join(full)}.{hint}'
       )

@@ -1,7 +1,6 @@
 """Refuses settings of the parts of newer ViTs that cannot work."""
 
 from collections.abc import Mapping
-import difflib
 import math
 from typing import Any
 
@@ -45,12 +44,13 @@ def validate(prefix: str, model: Any) -> None:
     if name in model:
       setting.check(model[name], f'{prefix}.{name}')
   encoder = model.transformer
-  block: Mapping[str, Any] = (encoder or {}).get('block', {})
+  block: Mapping[str, Any] | None = (encoder or {}).get('block', {})
+  where = f'{prefix}.transformer.block'
+  if block is None:
+    raise errors.UserError(f'{where} is None: leave it out instead.')
   for name, value in block.items():
-    where = f'{prefix}.transformer.block'
     if name not in _BLOCK:
-      near = difflib.get_close_matches(name, _BLOCK, 1)
-      hint = f' Did you mean {near[0]!r}?' if near else ''
+      hint = errors.did_you_mean(name, _BLOCK)
       raise errors.UserError(
         f'{where} has no setting {name!r}; it has {", ".join(_BLOCK)}.{hint}'
       )

@@ -75,6 +75,12 @@ def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   return config.lock()
 
 
+def evaluates(config: ml_collections.ConfigDict) -> bool:
+  """Whether a run evaluates its test images."""
+  every = config.eval_every_epochs
+  return bool(config.eval_every if every is None else every)
+
+
 def with_defaults(
   config: ml_collections.ConfigDict, known: Mapping[str, Any] | None = None
 ) -> ml_collections.ConfigDict:

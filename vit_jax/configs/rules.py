@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 import dataclasses
-import difflib
 import math
 import types
 from typing import Any
@@ -36,10 +35,7 @@ class Setting:
     if value is None and self.kind:
       return
     if value is None or not self.accepts(value):
-      near = difflib.get_close_matches(
-        str(value), [str(choice) for choice in self.choices], 1
-      )
-      hint = f' Did you mean {near[0]!r}?' if near else ''
+      hint = errors.did_you_mean(str(value), map(str, self.choices))
       finite = ' and finite' if value == math.inf else ''
       raise errors.UserError(
         f'{name} is {value!r}, must be {self.allowed}{finite}.{hint}'

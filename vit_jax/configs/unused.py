@@ -68,9 +68,12 @@ def _has_encoder(config: ml_collections.ConfigDict) -> bool:
   return not config.model or spec.of(config.model).depth > 0
 
 
-def _evaluates(config: ml_collections.ConfigDict) -> bool:
-  every = config.eval_every_epochs
-  return bool(config.eval_every if every is None else every)
+def _has_gelu(config: ml_collections.ConfigDict) -> bool:
+  """Whether blocks have the GELU that has two formulas, or may have it."""
+  if not config.model or spec.has_texts(config.model):
+    return True
+  block = (spec.encoder(config.model) or {}).get('block') or {}
+  return block.get('activation', 'gelu') == 'gelu'
 
 
 _DROPOUT = ('dropout_rate', 'attention_dropout_rate')
@@ -150,7 +153,35 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
     'config.pp.resize and config.pp.pad take windows instead of areas',
   ),
   (('pp.pad_mode',), lambda config: config.pp.pad, 'config.pp.pad is 0'),
-  (('evaluators',), _evaluates, 'config.eval_every is 0'),
+  (
+    ('evaluators', 'best_metric'),
+    lambda config: resolved.evaluates(config) or config.trainer == 'sweep',
+    'config.eval_every is 0',
+  ),
+  (
+    ('batch_eval',),
+    lambda config: (
+      resolved.evaluates(config)
+      or config.pp.holdout
+      or config.trainer == 'sweep'
+    ),
+    'config.eval_every is 0',
+  ),
+  (
+    ('label_smoothing', 'class_weights', 'focal_gamma'),
+    lambda config: not config.distill.teacher or config.distill.weight < 1,
+    'config.distill.weight is 1, so that the labels do not count',
+  ),
+  (
+    ('cpu_products',),
+    lambda config: config.dtype == 'bfloat16',
+    "config.dtype is not 'bfloat16'",
+  ),
+  (
+    ('exact_gelu',),
+    _has_gelu,
+    'config.model.transformer.block.activation is another one',
+  ),
   (
     ('base_lr', 'eval_every', 'eval_every_epochs'),
     lambda config: config.trainer != 'sweep',

@@ -135,6 +135,9 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
     raise errors.UserError(
       'config.model must be set: see common.with_model and configs/digits.py.'
     )
+  tower = spec.image_tower(model)
+  name = 'config.model.image' if spec.has_texts(model) else 'config.model'
+  _validate_patches(f'{name}.patches', tower.get('patches'))
   what, trainer = spec.of(model), config.trainer
   if trainer not in ('evaluate', 'sweep') and (
     (trainer == 'contrastive') != what.has_texts
@@ -143,15 +146,8 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
       f'config.trainer is {trainer!r}, the model {model.model_name}. LiT models'
       f" need 'contrastive', other models cannot use it: see configs/lit_folder.py."
     )
-  name, tower = 'config.model', spec.image_tower(model)
   if what.has_texts:
     _validate_lit(config)
-    name = 'config.model.image'
-  patch = what.patch_size
-  if len(patch) != 2 or min(patch) < 1:
-    raise errors.UserError(
-      f'{name}.patches.size is {patch}, must be (height, width) in pixels.'
-    )
   has_positions = what.position_embeddings and not what.has_texts
   if config.posemb != 'learn' and not has_positions:
     raise errors.UserError(
@@ -175,13 +171,21 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
   _VALIDATE_SIZES[spec.family(tower)](name, tower)
   if spec.encoder(model) is None:
     _refuse_set(config, _NOT_OF_RESNETS, 'models without a transformer')
-  crop = config.pp.crop
+  crop, patch = config.pp.crop, what.patch_size
   if crop is None:
     return
   if 0 in what.grid(resolved.image_size(config)):
     raise errors.UserError(
       f'config.pp.crop is {crop!r}, must hold a patch of {patch[0]}x{patch[1]}'
       f' ({name}.patches.size).'
+    )
+
+
+def _validate_patches(name: str, patches: Any) -> None:
+  size = (patches or {}).get('size')
+  if not isinstance(size, tuple | list) or len(size) != 2 or min(size) < 1:
+    raise errors.UserError(
+      f'{name}.size is {size!r}, must be (height, width) in pixels.'
     )
 
 
@@ -249,7 +253,8 @@ def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
   for name in ('mlp_dim', 'num_heads', 'num_layers'):
     _SIZE.check(model.transformer[name], f'{prefix}.transformer.{name}')
   for name in ('dropout_rate', 'attention_dropout_rate'):
-    _RATE.check(model.transformer[name], f'{prefix}.transformer.{name}')
+    if name in model.transformer:
+      _RATE.check(model.transformer[name], f'{prefix}.transformer.{name}')
   if model.hidden_size % model.transformer.num_heads:
     raise errors.UserError(
       f'{prefix}.transformer.num_heads is {model.transformer.num_heads},'

@@ -9,6 +9,7 @@ from absl import logging
 import ml_collections
 
 from vit_jax.configs import labels as labels_lib
+from vit_jax.configs import resolved
 from vit_jax.data import captions
 from vit_jax.data import pipeline
 from vit_jax.data import pixel_values
@@ -77,8 +78,7 @@ def open_splits(
   opened = {'train': train, 'test': test}
   if config.pp.holdout:
     opened['holdout'] = split(config, config.pp.holdout, train=False)
-  is_tested = config.eval_every or config.eval_every_epochs
-  uses_both = config.trainer != 'evaluate' and is_tested
+  uses_both = config.trainer != 'evaluate' and resolved.evaluates(config)
   for pair in itertools.combinations(opened, 2):
     if pair == ('train', 'test') and not uses_both:
       continue

@@ -43,6 +43,7 @@ from vit_jax.models.vit import AddPositionEmbs
 from vit_jax.models.vit import Encoder
 from vit_jax.models.vit import Encoder1DBlock
 from vit_jax.models.vit import VisionTransformer
+from vit_jax.runtime import errors
 
 # What other rooms import.
 __all__ = (
@@ -98,10 +99,30 @@ def from_config(
   """Returns the model of a config; `kwargs` are further arguments of the module.
 
   Groups of settings can be read as in the official code: `model.pp.max_len`.
+
+  Raises:
+    errors.UserError: if the config has a setting that the model lacks.
   """
+  family = _FAMILIES[spec.family(model_config)]
+  _refuse_unknown(model_config, family, 'config.model')
   # Frozen, because modules are hashed.
   config = ml_collections.FrozenConfigDict({**model_config})
-  return _FAMILIES[spec.family(model_config)](**{**config, **kwargs})
+  return family(**{**config, **kwargs})
+
+
+def _refuse_unknown(
+  config: model_configs.ModelConfig, module: type[nn.Module], where: str
+) -> None:
+  known = {field.name for field in dataclasses.fields(module)}
+  known -= {'parent', 'name'}  # Of all modules.
+  for name in config:
+    if name not in known:
+      hint = errors.did_you_mean(name, known)
+      raise errors.UserError(f'{where} has no setting {name!r}.{hint}')
+  if module is LitModel:
+    _refuse_unknown(config['image'], VisionTransformer, f'{where}.image')
+  if module is VisionTransformer and config['transformer']:
+    _refuse_unknown(config['transformer'], Encoder, f'{where}.transformer')
 
 
 _FAMILIES = {'vit': VisionTransformer, 'mixer': MlpMixer, 'lit': LitModel}

@@ -1,7 +1,8 @@
 """The exception that commands turn into one line."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import contextlib
+import difflib
 import os
 
 
@@ -41,6 +42,12 @@ def some(names: Sequence[str], most: int = 5) -> str:
   """Returns the first names, 'a, b, c, d, e and 2 more'."""
   more = f' and {len(names) - most} more' * (len(names) > most)
   return f'{", ".join(names[:most])}{more}'
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+  """Returns ' Did you mean NAME?' for the known name that is nearest, or ''."""
+  near = difflib.get_close_matches(name, list(known), 1)
+  return f' Did you mean {near[0]!r}?' if near else ''
 
 
 def first_line(error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """LoRA in a run, by its settings; without them parameters stay as they are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
@@ -10,6 +10,9 @@ import ml_collections
 from vit_jax.configs import spec
 from vit_jax.models import blocks
 from vit_jax.models import lora
+from vit_jax.runtime import errors
+from vit_jax.training import freeze
+from vit_jax.training import stages as stages_lib
 
 Params = dict[str, Any]
 
@@ -41,3 +44,17 @@ def locked(config: ml_collections.ConfigDict) -> list[str]:
   if not config.lora_rank:
     return []
   return [lora.frozen(spec.of(config.model).heads)]
+
+
+def check_trained(
+  config: ml_collections.ConfigDict, stages: Sequence[stages_lib.Stage]
+) -> None:
+  """Raises `errors.UserError` if all stages freeze the matrices of LoRA."""
+  if config.lora_rank and not any(
+    lora.has(freeze.split(stage.like.params, stage.freeze)[0])
+    for stage in stages
+  ):
+    raise errors.UserError(
+      f'config.freeze freezes the matrices of config.lora_rank={config.lora_rank}'
+      f' too. Leave it out: LoRA trains them and the head alone.'
+    )

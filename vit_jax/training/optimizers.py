@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import flax.traverse_util
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -165,8 +166,21 @@ def create_optimizer(
   )
   if not sam_rho:
     return tx
-  ascent = optax.chain(optax.contrib.normalize(), optax.sgd(sam_rho))
+  direction = optax.GradientTransformation(
+    optax.contrib.normalize().init, _to_unit_norm
+  )
+  ascent = optax.chain(direction, optax.sgd(sam_rho))
   return optax.contrib.sam(tx, ascent, opaque_mode=True)
+
+
+def _to_unit_norm(
+  gradients: Any, state: Any, params: Any = None
+) -> tuple[Any, Any]:
+  """Divides gradients by their norm; those of optax become NaN if all are 0."""
+  del params
+  norm = optax.global_norm(gradients)
+  norm = jnp.where(norm > 0, norm, 1)
+  return jax.tree.map(lambda g: g / norm, gradients), state
 
 
 def _directions(

@@ -179,6 +179,8 @@ def _cpu_products(config: ml_collections.ConfigDict, before: str | None) -> str:
   if config.dtype != 'bfloat16' or jax.default_backend() != 'cpu':
     return config.cpu_products
   have, want = onednn.products(), config.cpu_products
+  if before == 'auto':  # It has not multiplied in bfloat16 on a CPU yet.
+    before = None
   if want == 'auto':
     want = before or have
   if want != have and before and not onednn.is_possible():

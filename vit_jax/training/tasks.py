@@ -115,6 +115,7 @@ def _images(
     locked=[*locked, *adapters.locked(config)],
     extend=functools.partial(adapters.extend, config),
   )
+  adapters.check_trained(config, stages)
   shapes = models.abstract_params(model, data.image_shape)
   merge = jax.jit(merge) if config.lora_rank else merge
   eval_fn = what.make_eval_fn(model, run.mesh)

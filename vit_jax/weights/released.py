@@ -1,7 +1,6 @@
 """Finds pretrained weights on disk, or downloads them."""
 
 import csv
-import difflib
 import hashlib
 import math
 import pathlib
@@ -149,8 +148,7 @@ def _cached(url: str) -> pathlib.Path:
 def _download_released(name: str, path: pathlib.Path) -> pathlib.Path:
   entry = registry.entries().get(name)
   if entry is None:
-    near = difflib.get_close_matches(name, registry.entries(), 1)
-    hint = f' Did you mean {near[0]!r}?' if near else ''
+    hint = errors.did_you_mean(name, registry.entries())
     raise errors.UserError(
       f'{path} is missing and no public source of {name!r} is known.{hint} Put'
       f' the file there, or give its path instead of the name. vit-jax models'
