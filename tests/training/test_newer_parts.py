@@ -190,6 +190,7 @@ def test_fine_tuning_replaces_heads(weights, image_folder, tmp_path, name):
     ({'classifier': 'unpooled'}, 'need one output per image'),
     ({'patches': {'size': 8}}, r'model.patches.size is 8, must be \(height'),
     ({'patches': {'size': (8, 0)}}, r'patches.size is \(8, 0\), must be'),
+    ({'patches': {'size': ('8', '8')}}, r"size is \('8', '8'\), must be"),
   ],
 )
 def test_settings_that_cannot_work_are_refused(tmp_path, changes, message):

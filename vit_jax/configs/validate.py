@@ -183,7 +183,8 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
 
 def _validate_patches(name: str, patches: Any) -> None:
   size = (patches or {}).get('size')
-  if not isinstance(size, tuple | list) or len(size) != 2 or min(size) < 1:
+  is_pair = isinstance(size, tuple | list) and len(size) == 2
+  if not is_pair or not all(isinstance(n, int) and n > 0 for n in size):
     raise errors.UserError(
       f'{name}.size is {size!r}, must be (height, width) in pixels.'
     )
