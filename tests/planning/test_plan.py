@@ -14,7 +14,7 @@ from runs import tiny_lit
 
 from vit_jax.commands import plan as command
 from vit_jax.data import batching
-from vit_jax.data import sources
+from vit_jax.data import stand_ins
 from vit_jax.data.rows import arrow_folders
 from vit_jax.models import arithmetic
 from vit_jax.models import flops
@@ -91,7 +91,7 @@ def test_mistakes_in_meshes_and_data_are_named(tmp_path):
   with pytest.raises(errors.UserError, match='whose product must be the 1 '):
     sharding.make_mesh(fsdp=0)
   with pytest.raises(errors.UserError, match='pictures.*give num_classes=N'):
-    sources.stand_in('pictures', 'train', data_dir=str(tmp_path))
+    stand_ins.of_dataset('pictures', 'train', data_dir=str(tmp_path))
 
 
 def test_parse_mesh_fills_in_ones():

@@ -1,7 +1,8 @@
 """Images: sources, host transforms, device augmentation, batches.
 
 datasets       opens the splits of a config
-sources        labelled images by name, folder or table; stand-ins for planning
+sources        labelled images by name, folder or table
+stand_ins      sources without images, for planning
 folder         a source: image files in class folders
 rows           sources whose images come as rows: tables, Hugging Face, shards
 prepared       a source: TFDS data sets
@@ -51,6 +52,7 @@ __all__ = (
   'real_labels',
   'rows',
   'sources',
+  'stand_ins',
   'subsets',
   'survey',
   'texts',

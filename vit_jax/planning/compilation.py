@@ -15,6 +15,7 @@ from vit_jax.data import batching
 from vit_jax.data import datasets
 from vit_jax.data import pipeline
 from vit_jax.data import sources
+from vit_jax.data import stand_ins
 from vit_jax.data.rows import row_weights
 from vit_jax.models import arithmetic
 from vit_jax.models import flops
@@ -59,15 +60,15 @@ def open_splits(
 ) -> datasets.Splits:
   """Returns a stand-in for the data set of a config, enough to trace a step.
 
-  Without `num_classes`, `sources.stand_in` finds it. Raises `errors.UserError` if
+  Without `num_classes`, `stand_ins` finds it. Raises `errors.UserError` if
   the data set is neither known nor here.
   """
 
   def decoded(split: str, train: bool) -> pipeline.Decoded:
     if spec.has_texts(config.model):
-      source: sources.Source = sources.StandIn(0)
+      source: sources.Source = stand_ins.StandIn(0)
     else:
-      source = sources.stand_in(
+      source = stand_ins.of_dataset(
         config.dataset,
         split,
         num_classes=num_classes,
