@@ -183,8 +183,8 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
 
 def _validate_patches(name: str, patches: Any) -> None:
   size = (patches or {}).get('size')
-  is_pair = isinstance(size, tuple | list) and len(size) == 2
-  if not is_pair or not all(isinstance(n, int) and n > 0 for n in size):
+  sides = size if isinstance(size, tuple | list) else ()
+  if len(sides) != 2 or not all(isinstance(n, int) and n > 0 for n in sides):
     raise errors.UserError(
       f'{name}.size is {size!r}, must be (height, width) in pixels.'
     )
