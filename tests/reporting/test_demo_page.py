@@ -25,7 +25,7 @@ ROW = np.float32([0.25, 0.9, 0.6])
       [['b', '90.0%', '50.0%', 'yes'], ['c', '60.0%', '50.0%', 'yes']],
     ),
     (
-      {'task': labels.MULTILABEL, 'thresholds': [0.2, 0.2, 0.7]},
+      {'task': labels.MULTILABEL, 'thresholds': [0.3, 0.2, 0.7]},
       ['class', 'probability', 'threshold', 'present'],
       [['b', '90.0%', '20.0%', 'yes'], ['c', '60.0%', '70.0%', 'no']],
     ),
