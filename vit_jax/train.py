@@ -25,6 +25,7 @@ from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import adapters
 from vit_jax.training import loop
 from vit_jax.training import metrics as metrics_lib
+from vit_jax.training import out_of_memory
 from vit_jax.training import profiler
 from vit_jax.training import resolve
 from vit_jax.training import same_data
@@ -58,7 +59,8 @@ def train_and_evaluate(
     The last state.
 
   Raises:
-    errors.UserError: if a setting or a file is wrong or the loss is not finite.
+    errors.UserError: if a setting or a file is wrong, the loss is not finite, or
+      memory runs out.
     KeyboardInterrupt: after Ctrl-C, once the state is saved.
     SystemExit: 0, after SIGTERM, once the state is saved.
   """
@@ -66,10 +68,11 @@ def train_and_evaluate(
   folder = workdir_lib.at(workdir)
   with workdir_lib.guarded(folder):
     run, saver = _resolve(config, folder)
-    task, state = _begin(run, folder, saver)
-    start.describe(run, task, folder, int(state.step))
-    state, test_metrics = _loop(run, task, state, folder, saver)
-    _write_artifacts(run, task, state, test_metrics, folder)
+    with out_of_memory.advice(run.config):
+      task, state = _begin(run, folder, saver)
+      start.describe(run, task, folder, int(state.step))
+      state, test_metrics = _loop(run, task, state, folder, saver)
+      _write_artifacts(run, task, state, test_metrics, folder)
   return state
 
 

@@ -41,6 +41,19 @@ def test_a_linear_probe_needs_two_classes(labels):
     probes.fit('linear', features, np.array(labels))
 
 
+@pytest.mark.parametrize('name', NAMES)
+def test_features_of_diverged_parameters_have_no_accuracy(image_folder, name):
+  source = sources.get_source(str(image_folder), 'train')
+
+  def read(images):
+    labels = images.labels()
+    features = np.full((len(labels), 4), np.nan, np.float32)
+    return features, labels
+
+  found = probes.accuracies([name], read, source, source)
+  assert np.isnan(found[f'accuracy_{name}'])
+
+
 def test_few_shots_are_least_squares_on_plus_and_minus_one():
   features, labels = clusters(60, 0)
   model = probes.fit('20shot', features, labels)

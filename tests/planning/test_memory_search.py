@@ -3,9 +3,10 @@
 from vit_jax.planning import compilation
 from vit_jax.planning import memory_search
 from vit_jax.planning import tables
+from vit_jax.training import out_of_memory as memory
 
 
-def fake_search(limit, remat='', out_of_memory=10_000):
+def fake_search(limit, remat='', out_of_memory=10_000, least=1):
   """Returns a search among programs of 10 bytes an image, and what it compiles.
 
   100 bytes are of the state, 30 of the sums of gradients.
@@ -21,7 +22,8 @@ def fake_search(limit, remat='', out_of_memory=10_000):
     return compilation.Program(30, 40, 0, peak if fits else None, fits, 1.0, {})
 
   setting = memory_search.Setting(512, 2, remat)
-  search = memory_search.Search(program, limit, 4, {setting: program(setting)})
+  programs = {setting: program(setting)}
+  search = memory_search.Search(program, limit, 4, programs, least)
   return search, setting, compiled
 
 
@@ -47,7 +49,7 @@ def test_search_without_peak_of_failed_compilation():
 
 def test_search_tries_remat_if_the_batch_does_not_fit():
   search, setting, _ = fake_search(500)
-  assert tables.search(search, setting).splitlines() == [
+  assert tables.search(search, setting, memory.REMAT).splitlines() == [
     'Largest batch that fits: batch 256, accum_steps 2, remat off; 450 bytes of'
     ' 500 bytes.',
     'Fewest accum_steps that fits: batch 512, accum_steps 4, remat off; 450'
@@ -56,4 +58,19 @@ def test_search_tries_remat_if_the_batch_does_not_fit():
     ' 500 bytes.',
   ]
   search, setting, _ = fake_search(100)
-  assert tables.search(search, setting).startswith('Nothing fits')
+  found = tables.search(search, setting, memory.REMAT)
+  assert found.startswith('Nothing fits')
+
+
+def test_search_tries_only_what_the_model_and_its_images_allow():
+  search, setting, compiled = fake_search(500)
+  text = tables.search(search, setting, ('',))
+  assert 'remat off' in text
+  assert 'Least' not in text
+  assert not any(s.remat for s in compiled)
+  # Eight images a part of all four devices are two on each.
+  search, _, _ = fake_search(155, least=8)
+  assert search.fewest_parts(512, '') == memory_search.Setting(512, 64, '')
+  search, _, _ = fake_search(145, least=8)
+  assert search.fewest_parts(512, '') is None
+  assert search.largest_batch(2, '') is None

@@ -67,6 +67,11 @@ def test_run_continues_when_a_logger_fails(tmp_path, monkeypatch):
     def write(self, step, values):
       raise ConnectionError('gone')
 
+    def close(self):
+      closed.append(1)
+      raise ConnectionError('gone')
+
+  closed = []
   monkeypatch.setattr(
     loggers,
     'make',
@@ -76,8 +81,27 @@ def test_run_continues_when_a_logger_fails(tmp_path, monkeypatch):
   writer.write(1, VALUES)
   writer.write(2, VALUES)
   writer.close()
+  assert closed == [1]
   assert len((tmp_path / 'metrics.jsonl').read_text().splitlines()) == 2
   assert list(tmp_path.glob('events.out.tfevents.*'))
+
+
+def test_a_logger_that_cannot_close_leaves_the_others(tmp_path, monkeypatch):
+  closed = []
+
+  class Logger:
+    def __init__(self, name):
+      self.name = name
+
+    def close(self):
+      closed.append(self.name)
+      if self.name == 'first':
+        raise RuntimeError('the server is gone')
+
+  both = [Logger('first'), Logger('second')]
+  monkeypatch.setattr(loggers, 'make', lambda *args: both)
+  metrics.Writer(tmp_path, 1).close()
+  assert closed[-1] == 'second'
 
 
 def test_refuses_loggers_that_cannot_start(monkeypatch, tmp_path, image_folder):

@@ -4,7 +4,10 @@ import jax
 import pytest
 from run_files import tiny
 
+from vit_jax import train
+from vit_jax.evaluation import evaluator
 from vit_jax.runtime import errors
+from vit_jax.training import evaluate
 from vit_jax.training import out_of_memory
 
 
@@ -25,6 +28,37 @@ def test_advice_names_settings_that_need_less_memory():
   other = jax.errors.JaxRuntimeError('INTERNAL: no')
   with pytest.raises(jax.errors.JaxRuntimeError), out_of_memory.advice(config):
     raise other
+
+
+def test_advice_is_possible_for_the_model_and_its_images():
+  config = tiny.get_config('cifar10')
+  axes = {'data': 1, 'fsdp': 1, 'model': 1}
+  config.model.transformer = None  # A model without blocks has no `remat`.
+  config.pp.cutmix = 1.0  # Mixes the images of a part: it needs two.
+  config.update({'batch': 8, 'accum_steps': 2})
+  assert out_of_memory.smaller(config, axes, 'cpu') == [
+    'accum_steps=4',
+    'batch=4',
+  ]
+  config.accum_steps = 4
+  assert out_of_memory.smaller(config, axes, 'cpu') == []
+
+
+def test_evaluation_without_memory_ends_in_advice(
+  image_folder, tmp_path, monkeypatch
+):
+  config = tiny.get_config(str(image_folder))
+  config.update({'total_steps': 1, 'warmup_steps': 0})
+  train.train_and_evaluate(config, str(tmp_path / 'run'))
+
+  def fail(*args, **kwargs):
+    raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
+
+  monkeypatch.setattr(evaluator, 'with_average', fail)
+  with pytest.raises(errors.UserError, match=r'smaller config\.batch_eval'):
+    evaluate.evaluate(config, str(tmp_path / 'run'))
+  with pytest.raises(errors.UserError, match=r'smaller config\.batch_eval'):
+    train.train_and_evaluate(config, str(tmp_path / 'run'))
 
 
 def test_smaller_names_settings_for_many_devices():

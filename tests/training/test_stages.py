@@ -197,6 +197,18 @@ def test_epochs_become_steps():
     assert [s.total_steps for s in resolved.stages(config)] == [5, 7, 7]
 
 
+def test_epochs_of_a_stage_that_are_none_leave_its_steps():
+  stages = (
+    {'total_steps': 9, 'total_epochs': None, 'warmup_steps': 2},
+    {'total_steps': 9, 'warmup_epochs': None, 'cooldown_epochs': None},
+  )
+  config = get_config('images', stages=stages, warmup_steps=4, cooldown_steps=3)
+  got = resolved.stages(resolved.in_steps(config, 36))
+  assert [s.total_steps for s in got] == [9, 9]
+  assert [s.warmup_steps for s in got] == [2, 4]
+  assert got[1].cooldown_steps == 3
+
+
 def test_steps_on_the_command_line_replace_epochs():
   config = get_config('images', stages=(), total_epochs=3.0, total_steps=9)
   config.warmup_epochs = 1.0

@@ -195,6 +195,11 @@ def mixes(pp: ml_collections.ConfigDict) -> bool:
   return alpha > 0 or pp.cutmix > 0
 
 
+def fewest_in_a_part(pp: ml_collections.ConfigDict) -> int:
+  """Returns how many images of a batch `accum_steps` must leave in a part."""
+  return 2 if mixes(pp) else 1
+
+
 def validate(
   pp: ml_collections.ConfigDict, *, has_weights: bool = False
 ) -> None:

@@ -196,8 +196,8 @@ def in_steps(
     if config[epochs] is not None:
       config[name] = steps(config[epochs])
     for stage in changes:
-      if epochs in stage:
-        stage[name] = steps(stage.pop(epochs))
+      if (of_stage := stage.pop(epochs, None)) is not None:
+        stage[name] = steps(of_stage)
   for stage in changes:  # They would inherit the sum.
     stage.setdefault('total_steps', config.total_steps)
   if changes:

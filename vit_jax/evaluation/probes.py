@@ -6,6 +6,7 @@ features of the training images, preprocessed as in evaluation.
 
 from collections.abc import Callable, Iterable, Sequence
 import functools
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -99,6 +100,10 @@ def accuracies(
     count = shots(name)
     if count not in known:
       known[count] = read(images[name])
+    both = known[count][0], unseen[0]
+    if not all(np.isfinite(features).all() for features in both):
+      found[f'accuracy_{name}'] = math.nan  # Of parameters that diverged.
+      continue
     model = fit(name, *known[count])
     found[f'accuracy_{name}'] = float(model.score(*unseen))
   return found

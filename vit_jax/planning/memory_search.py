@@ -42,6 +42,7 @@ class Search:
     limit: int,
     parts: int,
     programs: Mapping[Setting, compilation.Program],
+    least: int = 1,
   ):
     """Compiles nothing yet.
 
@@ -50,9 +51,11 @@ class Search:
       limit: bytes that a device may hold.
       parts: number of devices that the batch is split over.
       programs: at least one setting that is compiled already.
+      least: number of images that a part of a batch must have.
     """
     self._compile = compile_setting
     self._parts = parts
+    self._least = least
     self.limit = limit
     self.programs = dict(programs)
 
@@ -67,13 +70,15 @@ class Search:
   def largest_batch(self, accum_steps: int, remat: str) -> Setting | None:
     """Returns the largest batch that fits, None if there is none."""
     step = self._parts * accum_steps
-    settings = [Setting(n * step, accum_steps, remat) for n in _SIZES]
+    sizes = [n for n in _SIZES if n * self._parts >= self._least]
+    settings = [Setting(n * step, accum_steps, remat) for n in sizes]
     return self._last_that_fits(settings)
 
   def fewest_parts(self, batch: int, remat: str) -> Setting | None:
     """Returns the smallest `accum_steps` of a batch, None if there is none."""
-    most = batch // self._parts
-    divisors = [n for n in range(most, 0, -1) if most % n == 0]
+    of_device = batch // self._parts
+    most = min(of_device, batch // self._least)
+    divisors = [n for n in range(most, 0, -1) if of_device % n == 0]
     return self._last_that_fits([Setting(batch, n, remat) for n in divisors])
 
   def _last_that_fits(self, settings: Sequence[Setting]) -> Setting | None:

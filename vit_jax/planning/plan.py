@@ -12,6 +12,7 @@ from jax.experimental import topologies
 import ml_collections
 
 from vit_jax import checkpoint
+from vit_jax.configs import images
 from vit_jax.configs import labels
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
@@ -25,6 +26,7 @@ from vit_jax.planning import tables
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
+from vit_jax.training import out_of_memory
 from vit_jax.training import resolve
 from vit_jax.training import tasks
 from vit_jax.weights import record as weights_lib
@@ -204,7 +206,13 @@ def plan(
   ]
   if limit and search:
     found = memory_search.Search(
-      compile_setting, limit, sharding.parts(mesh), {first: program}
+      compile_setting,
+      limit,
+      sharding.parts(mesh),
+      {first: program},
+      images.fewest_in_a_part(config.pp),
     )
-    parts.append(tables.search(found, first, spec.has_texts(config.model)))
+    remats = out_of_memory.remats(config.model)
+    has_texts = spec.has_texts(config.model)
+    parts.append(tables.search(found, first, remats, has_texts))
   return '\n\n'.join(filter(None, parts))

@@ -9,7 +9,6 @@ import jax
 from vit_jax.planning import compilation
 from vit_jax.planning import memory_search
 from vit_jax.runtime import sharding
-from vit_jax.training import out_of_memory
 from vit_jax.training import stages
 from vit_jax.training import state as state_lib
 
@@ -95,11 +94,13 @@ def collectives(program: compilation.Program) -> str:
 def search(
   found: memory_search.Search,
   setting: memory_search.Setting,
+  remats: Sequence[str],
   contrastive: bool = False,
 ) -> str:
   """Returns the settings that fit, one line each; compiles to find them.
 
-  Contrastive training cannot change `accum_steps`.
+  `remats` are the values of `remat` to try, the strongest last. Contrastive
+  training cannot change `accum_steps`.
   """
   largest = found.largest_batch(setting.accum_steps, setting.remat)
   answers = {'Largest batch': largest}
@@ -107,13 +108,12 @@ def search(
     fewest = found.fewest_parts(setting.batch, setting.remat)
     answers['Fewest accum_steps'] = fewest
   if not found.fits(setting):
-    stronger = out_of_memory.REMAT[
-      out_of_memory.REMAT.index(setting.remat) + 1 :
-    ]
+    stronger = remats[remats.index(setting.remat) + 1 :]
     settings = (dataclasses.replace(setting, remat=name) for name in stronger)
-    answers['Least remat'] = next(filter(found.fits, settings), None)
+    if stronger:
+      answers['Least remat'] = next(filter(found.fits, settings), None)
   if not any(answers.values()):
-    full = out_of_memory.REMAT[-1]
+    full = remats[-1]
     if contrastive:
       answers = {
         'Largest batch': found.largest_batch(setting.accum_steps, full)

@@ -10,6 +10,7 @@ from vit_jax.evaluation import evaluator
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import workdir as workdir_lib
+from vit_jax.training import out_of_memory
 from vit_jax.training import resolve
 from vit_jax.training import same_data
 from vit_jax.training import state as state_lib
@@ -25,8 +26,8 @@ def evaluate(
     The metrics, also written to `workdir/evaluation.json`.
 
   Raises:
-    errors.UserError: if there is no checkpoint, or it does not fit the config or the
-      data.
+    errors.UserError: if there is no checkpoint, it does not fit the config or the
+      data, or memory runs out.
   """
   config = validate.validate(config)
   folder = workdir_lib.at(workdir)
@@ -41,11 +42,12 @@ def evaluate(
     )
   run = resolve.resolve(config, begun=folder)
   same_data.check_outputs(folder, run.splits)
-  task = tasks.make(run)
-  like = dataclasses.replace(task.stages[0].like, opt_state=())
-  state = saver.restore_for_evaluation(like)
-  saver.close()
-  metrics = evaluator.with_average(task.eval_fn, state.params, state.ema)
+  with out_of_memory.advice(run.config):
+    task = tasks.make(run)
+    like = dataclasses.replace(task.stages[0].like, opt_state=())
+    state = saver.restore_for_evaluation(like)
+    saver.close()
+    metrics = evaluator.with_average(task.eval_fn, state.params, state.ema)
   metrics = {'step': int(state.step), **metrics}
   if jax.process_index() == 0:
     with errors.writing(folder.evaluation):

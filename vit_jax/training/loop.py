@@ -16,7 +16,6 @@ from vit_jax.runtime import errors
 from vit_jax.runtime import hosts
 from vit_jax.runtime import preemption
 from vit_jax.training import metrics as metrics_lib
-from vit_jax.training import out_of_memory
 from vit_jax.training import profiler
 from vit_jax.training import stages as stages_lib
 from vit_jax.training import state as state_lib
@@ -85,7 +84,7 @@ def run(
   """Runs the remaining steps; returns the state and the last test metrics.
 
   Raises:
-    errors.UserError: if the loss is not finite, or memory runs out.
+    errors.UserError: if the loss is not finite.
     KeyboardInterrupt: after Ctrl-C, once the state is saved.
     SystemExit: 0, after SIGTERM, once the state is saved.
   """
@@ -94,7 +93,6 @@ def run(
   fixed = (teacher.put(),) if teacher else ()
   due = functools.partial(_due, last=config.total_steps)
   with (
-    out_of_memory.advice(config),
     preemption.Preemption(int(state.step)) as preempted,
     parts.saver,
     parts.progress,

@@ -1,6 +1,6 @@
 """Writes metrics to `metrics.jsonl`, loggers, the log and a progress bar."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import json
 import os
@@ -86,12 +86,7 @@ class Writer:
       return
     with open(self._path, 'a', encoding='utf-8') as f:
       f.write(json.dumps({'step': step, **values}) + '\n')
-    for logger in list(self._loggers):
-      try:
-        logger.write(step, values)
-      except Exception as e:  # Each service has its own errors.
-        self._loggers.remove(logger)
-        logging.warning('%s failed: %s', type(logger).__name__, e)
+    self._with_each_logger(lambda logger: logger.write(step, values))
     text = ', '.join(f'{name}: {value:.5g}' for name, value in values.items())
     with tqdm.tqdm.external_write_mode(sys.stderr):  # Keeps the bar intact.
       logging.info('Step %d: %s', step, text)
@@ -99,20 +94,30 @@ class Writer:
   def sync(self) -> None:
     """Copies the files to the workdir, if that is in a bucket."""
     if self._enabled and self._address is not None:
-      for logger in self._loggers:
-        logger.flush()
+      self._with_each_logger(lambda logger: logger.flush())
       storage.upload(self._folder, self._address)
 
   def close(self) -> None:
     """Writes pending metrics and closes the files."""
     if not self._enabled:
       return
-    for logger in self._loggers:
-      with contextlib.suppress(OSError):  # Saving reports a full disk.
-        logger.close()
+    self._with_each_logger(lambda logger: logger.close())
     if self._address is not None:
       storage.upload(self._folder, self._address)
       shutil.rmtree(self._folder)
+
+  def _with_each_logger(
+    self, call: Callable[[loggers_lib.Logger], None]
+  ) -> None:
+    """Calls a function with each logger; closes and drops those that fail."""
+    for logger in list(self._loggers):
+      try:
+        call(logger)
+      except Exception as e:  # Each service has its own errors.
+        self._loggers.remove(logger)
+        logging.warning('%s failed: %s', type(logger).__name__, e)
+        with contextlib.suppress(Exception):
+          logger.close()
 
 
 class Progress:

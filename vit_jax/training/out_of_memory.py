@@ -6,12 +6,18 @@ import contextlib
 import jax
 import ml_collections
 
+from vit_jax.configs import images
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 
 # Values of config.remat; each needs less memory and more computation.
 REMAT = ('', 'dots_saveable', 'dots_with_no_batch_dims_saveable', 'full')
+
+
+def remats(model: ml_collections.ConfigDict) -> tuple[str, ...]:
+  """Returns the values of `REMAT` that a model may have."""
+  return REMAT[:1] if spec.encoder(model) is None else REMAT
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -51,21 +57,27 @@ def smaller(
   'cpu', 'gpu' or 'tpu'.
   """
   parts, found = axes['data'] * axes['fsdp'], []
+  least, strongest = (
+    images.fewest_in_a_part(config.pp),
+    remats(config.model)[-1],
+  )
   if config.dtype == 'float32' and platform != 'cpu':
     found.append('dtype=bfloat16')
   if not spec.has_texts(config.model):  # Texts are compared with all images.
-    images = config.batch // parts
-    steps = range(config.accum_steps + 1, images + 1)
-    if more := [n for n in steps if images % n == 0]:
+    in_all = config.batch // parts
+    most = min(in_all, config.batch // least)
+    steps = range(config.accum_steps + 1, most + 1)
+    if more := [n for n in steps if in_all % n == 0]:
       found.append(f'accum_steps={more[0]}')
-  if config.remat != REMAT[-1]:
-    found.append(f'remat={REMAT[-1]}')
+  if config.remat != strongest:
+    found.append(f'remat={strongest}')
   fsdp = range(axes['fsdp'] + 1, parts + 1)
   if more := [n for n in fsdp if parts % n == 0]:
     data = parts // more[0]
     also = f' config.mesh.data={data}' if config.mesh.data != -1 else ''
     found.append(f'mesh.fsdp={more[0]}{also}')
   step = parts * config.accum_steps
-  if (batch := config.batch // 2 // step * step) > 0:
+  batch = config.batch // 2 // step * step
+  if batch >= least * config.accum_steps:
     found.append(f'batch={batch}')
   return found
