@@ -178,6 +178,12 @@ def test_settings_reach_the_model():
     ('evaluators', ('0shot',), r"\('0shot',\), must be a tuple of 'knn'"),
     ('loggers', ('wand',), r"\('wand',\), must be of .*'wandb'"),
     ('profile_steps', (3, 2), r'\(3, 2\), must be \(first, last\)'),
+    ('profile_steps', (1, 2.5), r'\(1, 2.5\), must be \(first, last\)'),
+    # Values of another type than the rule reads.
+    ('profile_steps', ('1', '2'), r"\('1', '2'\), must be \(first, last\)"),
+    ('evaluators', (10,), r"\(10,\), must be a tuple of 'knn'"),
+    ('loggers', (['a'],), r"\(\['a'\],\), must be of"),
+    ('label_smoothing', '0.1', "label_smoothing is '0.1', must be from 0"),
     ('base_lr', -0.1, 'config.base_lr is -0.1, must be at least 0'),
     ('label_smoothing', 1.5, 'from 0.0 to 1.0'),
     ('warmup_steps', -1, 'config.warmup_steps is -1, must be at least 0'),
@@ -222,8 +228,25 @@ def test_settings_reach_the_model():
     ('seed', 2**63, 'config.seed is 9223372036854775808, must be from'),
     ('pp.crop_area', (0.5,), '0 < smallest <= largest'),
     ('model.patches.size', (2,), r'must be \(height, width\)'),
-    ('model.transformer.num_heads', 0, 'must be at least 1'),
-    ('model.transformer.num_layers', -1, 'must be at least 1'),
+    ('model.transformer.num_heads', 0, 'must be an integer of at least 1'),
+    ('model.transformer.num_layers', -1, 'must be an integer of at least 1'),
+    ('model.transformer.mlp_dim', 64.0, 'mlp_dim is 64.0, must be an integer'),
+    ('model.transformer.mlp_dim', None, 'mlp_dim is None, must be an integer'),
+    ('model.transformer.num_layers', '2', "num_layers is '2', must be an"),
+    ('model.transformer.stochastic_depth_rate', 1.5, 'rate is 1.5, must be'),
+    ('model.hidden_size', True, 'hidden_size is True, must be an integer'),
+    ('model.representation_size', -4, 'representation_size is -4, must be'),
+    ('model.num_registers', 1.5, 'num_registers is 1.5, must be an integer'),
+    ('model.fc_norm', 'x', "fc_norm is 'x', must be one of"),
+    ('model.patches.typo', 1, "patches has no setting 'typo'"),
+    ('model.transformer.block', {'biases': None}, 'biases is None, must be'),
+    ('model.transformer.block', {'causal': True}, "Set .*classifier='gap'"),
+    ('model.resnet', {'num_layers': (1,)}, 'width_factor is None, must be'),
+    (
+      'model.resnet',
+      {'num_layers': (1,), 'width_factor': 0.25},
+      'width_factor is 0.25, must be a multiple of 0.5',
+    ),
     ('model.transformer.dropout_rate', 1.5, 'from 0.0 to 0.999'),
   ],
 )
@@ -236,6 +259,31 @@ def test_values_out_of_range_are_refused(name, value, message):
       node = node[parent]
     node[last] = value
   with pytest.raises(errors.UserError, match=message):
+    validate.validate(config)
+
+
+def test_settings_of_newer_parts_that_do_not_fit_are_refused():
+  for changes, message in (
+    ({'distillation': 'head', 'fc_norm': True}, 'without a LayerNorm'),
+    ({'rotary_base': 100.0}, 'cannot be left out'),
+  ):
+    config = digits()
+    config.model.update(changes)
+    config.model.transformer.patch_dropout = 0.5
+    with pytest.raises(errors.UserError, match=message):
+      validate.validate(config)
+
+
+def test_seeds_and_rates_of_a_sweep_are_told_apart():
+  config = common.with_sweep(digits(), (0.1,))
+  config.sweep.seeds = (1_000_001, 1_000_002)
+  validate.validate(config)
+  config.sweep.seeds = (3, 3)
+  with pytest.raises(errors.UserError, match=r'seeds is \(3, 3\), must have'):
+    validate.validate(config)
+  config.sweep.seeds = (3,)
+  config.sweep.base_lr = (0.1000001, 0.1000002)
+  with pytest.raises(errors.UserError, match='its first six digits'):
     validate.validate(config)
 
 

@@ -97,6 +97,20 @@ def test_activations_are_float32_on_a_cpu_only(monkeypatch):
     assert arithmetic.policy(jnp.bfloat16).activations == dtype
 
 
+@pytest.mark.parametrize('classifier', ['token', 'gap', 'map', 'token_mean'])
+def test_features_are_float32_where_activations_are_not(classifier):
+  model = models.get_model(
+    'testing', num_classes=None, dtype='bfloat16', classifier=classifier
+  )
+  params = models.init_params(model, (64, 64, 3))
+  with arithmetic.compiling_for('gpu'):
+    features = jax.eval_shape(
+      lambda images: model.apply({'params': params}, images, train=False),
+      jax.ShapeDtypeStruct((2, 64, 64, 3), jnp.bfloat16),
+    )
+  assert features.dtype == jnp.float32
+
+
 @pytest.mark.parametrize('epsilon', [1e-6, 0.1])
 def test_layer_norm_and_its_gradient_equal_flax(epsilon):
   x, weights = 3 + normal(0, (2, 5, 8)), normal(1, (2, 5, 8))

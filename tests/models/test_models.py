@@ -14,8 +14,10 @@ import pytest
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax.configs import models as model_configs
+from vit_jax.models import bert
 from vit_jax.models import flops
 from vit_jax.models import layers
+from vit_jax.runtime import errors
 
 CASES = golden_json('index.json')
 RELEASED = golden_json('released_models.json.gz')
@@ -112,6 +114,20 @@ def test_bfloat16_is_close_and_returns_float32():
   error = np.abs(outputs - io['outputs']).max()
   assert outputs.dtype == jnp.float32
   assert 1e-6 < error < 0.05 * np.abs(io['outputs']).max()
+
+
+def test_a_representation_size_of_zero_is_none():
+  model, params, io = load_case('vit_token')
+  outputs = evaluated(model.clone(representation_size=0), params, io['inputs'])
+  np.testing.assert_allclose(outputs, io['outputs'], atol=1e-5)
+
+
+def test_longer_texts_than_the_positions_of_bert_are_refused():
+  tower = bert.BertEncoder(8, 16, 1, 2, vocab_size=50, max_length=5)
+  init = functools.partial(tower.init, jax.random.key(0), train=False)
+  jax.eval_shape(init, jnp.ones((1, 5), jnp.int32))
+  with pytest.raises(errors.UserError, match=r'have 6 tokens, .* only 5 posi'):
+    jax.eval_shape(init, jnp.ones((1, 6), jnp.int32))
 
 
 def test_layer_norm_epsilon_and_exact_gelu_change_the_outputs():

@@ -34,6 +34,12 @@ def test_sincos2d_has_sines_and_cosines_of_both_coordinates():
     positions.sincos2d((3, 5), 18)
 
 
+def test_rotations_have_a_quarter_of_each_width():
+  for width in range(4, 2049, 4):
+    for table in positions._rotations((1, 2), 100.0, width):
+      assert table.shape == (2, width)
+
+
 def test_sincos2d_positions_are_set_and_not_trained(image_folder):
   config = tiny.get_config(str(image_folder))
   config.posemb = 'sincos2d'

@@ -209,10 +209,14 @@ def test_adapted_kernel_gives_same_output():
   repeated = checkpoint.adapt_kernel(kernel, (8, 8, 4, 5), 'repeat')
   np.testing.assert_allclose(repeated[:, :, 3], kernel[:, :, 0] * 3 / 4)
 
-  even = np.ones((8, 8, 3, 5))
-  for size in ((16, 16), (4, 8)):
-    new = checkpoint.adapt_kernel(even, (*size, 3, 5), patches=True)
-    np.testing.assert_allclose(response(new, np.ones((*size, 3))), 8 * 8 * 3)
+  for size in ((16, 16), (4, 8), (6, 11)):
+    new = checkpoint.adapt_kernel(kernel, (*size, 3, 5), patches=True)
+    even = response(new, np.ones((*size, 3)))
+    np.testing.assert_allclose(even, response(kernel, np.ones((8, 8, 3))))
+  new = checkpoint.adapt_kernel(kernel, (24, 8, 3, 5), patches=True)
+  thirds = np.repeat(pixels, 3, axis=0)
+  got = response(new, np.repeat(thirds, 3, axis=2))
+  np.testing.assert_allclose(got, rgb, atol=1e-9)
 
 
 @pytest.mark.slow

@@ -267,7 +267,14 @@ def _add_events(config: types.SimpleNamespace) -> None:
   # (first, last): writes a trace of these steps to workdir/profile. (): none.
   config.profile_steps = rules.such(
     (),
-    lambda steps: not steps or (len(steps) == 2 and 1 <= steps[0] <= steps[1]),
+    lambda steps: (
+      not steps
+      or (
+        all(isinstance(step, int) for step in steps)
+        and len(steps) == 2
+        and 1 <= steps[0] <= steps[1]
+      )
+    ),
     '(first, last), two steps from 1 on, or () for no trace',
   )
   # The metric that chooses the best checkpoint, and the best rate of a sweep. Of

@@ -34,12 +34,18 @@ class Setting:
     """Raises `errors.UserError` with name and value if it is not possible."""
     if value is None and self.kind:
       return
-    if value is None or not self.accepts(value):
+    if value is None or not self._is_possible(value):
       hint = errors.did_you_mean(str(value), map(str, self.choices))
       finite = ' and finite' if value == math.inf else ''
       raise errors.UserError(
         f'{name} is {value!r}, must be {self.allowed}{finite}.{hint}'
       )
+
+  def _is_possible(self, value: Any) -> bool:
+    try:
+      return bool(self.accepts(value))
+    except TypeError:  # A rule reads the type that it wants.
+      return False
 
 
 def one_of(*choices: Any, kind: type | None = None) -> Setting:
@@ -64,6 +70,21 @@ def number(
     default,
     lambda x: low <= x <= high and abs(x) != math.inf,
     allowed,
+    kind=kind,
+  )
+
+
+def integer(
+  default: int | None,
+  *,
+  low: int = 0,
+  kind: type[int] | None = None,
+) -> Setting:
+  """An integer of at least `low`."""
+  return Setting(
+    default,
+    lambda x: isinstance(x, int) and not isinstance(x, bool) and x >= low,
+    f'an integer of at least {low}',
     kind=kind,
   )
 

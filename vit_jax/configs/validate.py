@@ -8,8 +8,8 @@ from typing import Any
 import ml_collections
 
 from vit_jax.configs import common
+from vit_jax.configs import image_towers
 from vit_jax.configs import images
-from vit_jax.configs import newer_parts
 from vit_jax.configs import resolved
 from vit_jax.configs import rules
 from vit_jax.configs import spec
@@ -30,16 +30,6 @@ _NOT_OF_LIT = (
 )
 
 _NOT_OF_RESNETS = ('stochastic_depth_rate', 'remat', 'scan_layers')
-
-_MIXER_SIZES = (
-  'hidden_dim',
-  'num_blocks',
-  'tokens_mlp_dim',
-  'channels_mlp_dim',
-)
-
-_SIZE = rules.number(1, low=1)
-_RATE = rules.number(0.0, low=0.0, high=0.999)
 
 
 # Metrics that need labels.
@@ -92,7 +82,8 @@ def _validate_batches(config: ml_collections.ConfigDict) -> None:
       f'config.accum_steps is {config.accum_steps}, must divide config.batch,'
       f' {config.batch}.'
     )
-  if images.mixes(config.pp) and config.batch == config.accum_steps:
+  least = images.fewest_in_a_part(config.pp)
+  if config.batch < least * config.accum_steps:
     raise errors.UserError(
       f'config.accum_steps is {config.accum_steps}, as many as config.batch:'
       f' config.pp.mixup and cutmix mix the images of a part of the batch.'
@@ -105,12 +96,15 @@ def _validate_sweep(config: ml_collections.ConfigDict) -> None:
       "config.trainer is 'sweep', but there is no config.sweep: see"
       ' common.with_sweep and configs/sweep.py.'
     )
-  for name in ('base_lr', 'seeds'):
-    values = config.sweep[name]
-    folders = {f'{value:g}' for value in values}  # As the runs are called.
-    if not values or len(folders) < len(values):
+  rates, seeds = config.sweep.base_lr, config.sweep.seeds
+  # The folder of a run has its rate in this form.
+  called = {'base_lr': [f'{rate:g}' for rate in rates], 'seeds': seeds}
+  for name, values in called.items():
+    if not values or len(set(values)) < len(values):
+      also = ' in its first six digits' if name == 'base_lr' else ''
       raise errors.UserError(
-        f'config.sweep.{name} is {values!r}, must have one value or more, each once.'
+        f'config.sweep.{name} is {config.sweep[name]!r}, must have one value or'
+        f' more, each once{also}.'
       )
   for rate in config.sweep.base_lr:
     common.RULES['base_lr'].check(rate, 'config.sweep.base_lr')
@@ -137,7 +131,7 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
     )
   tower = spec.image_tower(model)
   name = 'config.model.image' if spec.has_texts(model) else 'config.model'
-  _validate_patches(f'{name}.patches', tower.get('patches'))
+  image_towers.validate(name, tower)
   what, trainer = spec.of(model), config.trainer
   if trainer not in ('evaluate', 'sweep') and (
     (trainer == 'contrastive') != what.has_texts
@@ -168,7 +162,6 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
       f"config.posemb is 'sincos2d', which needs a config.model.hidden_size of 8 or"
       f' more that 4 divides, not {what.width}.'
     )
-  _VALIDATE_SIZES[spec.family(tower)](name, tower)
   if spec.encoder(model) is None:
     _refuse_set(config, _NOT_OF_RESNETS, 'models without a transformer')
   crop, patch = config.pp.crop, what.patch_size
@@ -178,15 +171,6 @@ def _validate_model(config: ml_collections.ConfigDict) -> None:
     raise errors.UserError(
       f'config.pp.crop is {crop!r}, must hold a patch of {patch[0]}x{patch[1]}'
       f' ({name}.patches.size).'
-    )
-
-
-def _validate_patches(name: str, patches: Any) -> None:
-  size = (patches or {}).get('size')
-  sides = size if isinstance(size, tuple | list) else ()
-  if len(sides) != 2 or not all(isinstance(n, int) and n > 0 for n in sides):
-    raise errors.UserError(
-      f'{name}.size is {size!r}, must be (height, width) in pixels.'
     )
 
 
@@ -231,36 +215,3 @@ def _refuse_set(
       raise errors.UserError(
         f'config.{name} is {value!r}, but has no effect in {where}.'
       )
-
-
-def _validate_mixer(prefix: str, model: ml_collections.ConfigDict) -> None:
-  for size in _MIXER_SIZES:
-    _SIZE.check(model[size], f'{prefix}.{size}')
-
-
-def _validate_vit(prefix: str, model: ml_collections.ConfigDict) -> None:
-  _SIZE.check(model.hidden_size, f'{prefix}.hidden_size')
-  pooled = tuple(x for x in spec.CLASSIFIERS if 'unpooled' not in x)
-  pooled = pooled if model.transformer else ('gap',)
-  classifier = model.get('classifier', 'token')
-  if classifier not in pooled:
-    raise errors.UserError(
-      f'{prefix}.classifier is {classifier!r}, must be one of'
-      f' {pooled}: training and evaluation need one output per image.'
-    )
-  newer_parts.validate(prefix, model)
-  if model.transformer is None:
-    return
-  for name in ('mlp_dim', 'num_heads', 'num_layers'):
-    _SIZE.check(model.transformer[name], f'{prefix}.transformer.{name}')
-  for name in ('dropout_rate', 'attention_dropout_rate'):
-    if name in model.transformer:
-      _RATE.check(model.transformer[name], f'{prefix}.transformer.{name}')
-  if model.hidden_size % model.transformer.num_heads:
-    raise errors.UserError(
-      f'{prefix}.transformer.num_heads is {model.transformer.num_heads},'
-      f' must divide {prefix}.hidden_size, {model.hidden_size}.'
-    )
-
-
-_VALIDATE_SIZES = {'vit': _validate_vit, 'mixer': _validate_mixer}

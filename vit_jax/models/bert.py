@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from vit_jax.models import blocks
+from vit_jax.runtime import errors
 
 Tokens = Float[Array, 'B L D']
 Mask = Bool[Array, 'B 1 L L']
@@ -52,7 +53,13 @@ class Embedder(nn.Module):
       return table(ids)
 
     tokens = embed('token', self.vocab_size, token_ids)
-    places = jnp.arange(token_ids.shape[1])
+    length = token_ids.shape[1]
+    if length > self.max_length:
+      raise errors.UserError(
+        f'Texts have {length} tokens, but the text tower only {self.max_length}'
+        f' positions. Lower config.model.pp.max_len.'
+      )
+    places = jnp.arange(length)
     positions = embed('position', self.max_length, places)
     # A text is one segment.
     segment = embed('segment', _NUM_SEGMENTS, jnp.zeros((), jnp.int32))

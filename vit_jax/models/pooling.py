@@ -28,7 +28,7 @@ def pool(
   in models with a class token; 'token_mean' joins class token and mean, [B, 2 D].
 
   Args:
-    x: all tokens.
+    x: all tokens, in float32, which features have too.
     what: the model.
     encoder: arguments of its `Encoder`, which attention shares.
     dtype: precision of the computation.
@@ -49,7 +49,7 @@ def pool(
       activation=encoder.get('block', {}).get('activation', 'gelu'),
       dtype=dtype,
     )
-    return head(patches)
+    return head(patches).astype(jnp.float32)
   return x
 
 

@@ -67,7 +67,7 @@ def _rotations(
   """Returns cosines and sines: a quarter of the width a coordinate, twice."""
   if width % 4:
     raise ValueError(f'Heads have width {width}, must be a multiple of 4.')
-  frequencies = base ** -np.arange(0, 1, 4 / width)
+  frequencies = base ** -(np.arange(width // 4) * (4 / width))
   rows, columns = ((np.arange(n) + 0.5) / n * 2 - 1 for n in grid)
   places = np.stack(np.meshgrid(rows, columns, indexing='ij'), -1)
   angles = 2 * np.pi * places.reshape(-1, 2, 1) * frequencies

@@ -200,7 +200,7 @@ class VisionTransformer(nn.Module):
     hidden_size: width D of the tokens.
     resnet: mapping of arguments for `resnet.resnet`, the stem of a hybrid.
     representation_size: width of a tanh layer before the head, as used in
-      pre-training; None leaves it out.
+      pre-training; None or 0 leaves it out.
     classifier: from tokens to features, see `pooling.pool`.
     fc_norm: whether the last LayerNorm comes after the pooling, not before.
     head_bias_init: initial value of the biases of the head.
@@ -274,7 +274,7 @@ class VisionTransformer(nn.Module):
     if self.fc_norm:
       epsilon = (self.transformer or {}).get('layer_norm_epsilon', 1e-6)
       x = nn.LayerNorm(epsilon=epsilon, name='fc_norm')(x)
-    if self.representation_size is not None:
+    if self.representation_size:
       x = nn.tanh(nn.Dense(self.representation_size, name='pre_logits')(x))
     else:
       x = parts.IdentityLayer(name='pre_logits')(x)

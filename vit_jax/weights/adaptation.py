@@ -5,7 +5,7 @@ import dataclasses
 from typing import Any
 
 from absl import logging
-import jax
+from jaxtyping import Float
 import numpy as np
 
 from vit_jax import models
@@ -208,8 +208,8 @@ def adapt_kernel(
     channels: 'sum' gives each of C' channels the sum over the C, divided by C',
       so a grey image gives the same as its RGB copy. 'repeat' cycles through
       the C channels and scales by C / C'. '' refuses.
-    patches: whether to resize to other patches, bilinearly, scaled so that an
-      even area gives the same.
+    patches: whether to resize to other patches, so that a patch gives what its
+      copy, resized to (h, w) by means of areas, gave.
   """
   old, new = kernel.shape[2], shape[2]
   if old != new and not channels:
@@ -230,9 +230,17 @@ def adapt_kernel(
       f'has patches of {old_size}, but the model of {new_size}, (height, width).'
       f' Set config.adapt_patches=True to resize its first kernel.'
     )
-  resized = jax.image.resize(kernel, (*new_size, *kernel.shape[2:]), 'bilinear')
-  scale = np.prod(old_size) / np.prod(new_size)
-  return np.asarray(resized, kernel.dtype) * np.asarray(scale, kernel.dtype)
+  rows, columns = map(_means_of_areas, old_size, new_size)
+  resized = np.einsum('hi,hwcd,wj->ijcd', rows, kernel, columns)
+  return resized.astype(kernel.dtype)
+
+
+def _means_of_areas(length: int, old: int) -> Float[np.ndarray, 'length old']:
+  """Returns the weights that resize a row of `old` pixels to another length."""
+  edges, old_edges = (np.arange(n + 1) / n for n in (length, old))
+  ends = np.minimum(edges[1:, None], old_edges[1:])
+  starts = np.maximum(edges[:-1, None], old_edges[:-1])
+  return length * np.maximum(ends - starts, 0)
 
 
 def interpolate_posembed(
