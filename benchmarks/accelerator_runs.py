@@ -72,7 +72,7 @@ def photographs(
   count: int,
   settings: Sequence[str],
 ) -> Row:
-  """Trains from JPEG files; returns images/s with and without the input's time.
+  """Trains from JPEG files; returns images/s, those of waiting for input included.
 
   Args:
     model: released model.

@@ -4,8 +4,7 @@ python -m benchmarks.fuzz --seconds=60 --output=results/fuzz_cpu.json
 
 Good files are cut, their bits flipped, parts of them repeated, zeroed or replaced by
 extreme numbers. A reader may return something or raise `errors.UserError` (`ValueError`
-where it promises that); anything else is a finding, as is a crash or more memory than
---gib. Each reader has a process of its own. A finding's input is kept in --keep.
+where it promises that); anything else is a finding, as is a crash. Each reader has a process of its own. A finding's input is kept in --keep.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ import shutil
 import struct
 import tempfile
 import time
+from typing import Any
 
 from absl import app
 from absl import flags
@@ -39,6 +39,7 @@ from vit_jax.data.texts import text
 from vit_jax.reporting import curves
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
+from vit_jax.training import start
 from vit_jax.weights import released
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -94,26 +95,37 @@ def _decode(path: pathlib.Path) -> None:
     transforms.stack([transforms.eval_image(image, (16, 16), 20)])
 
 
-def _in_folder(name: str, folder: pathlib.Path) -> Read:
-  """Returns what puts a file beside the others of a folder of weights."""
+def _in_folder(
+  name: str,
+  folder: pathlib.Path,
+  read_folder: Callable[[pathlib.Path], Any] = checkpoint.read,
+) -> Read:
+  """Returns what puts a file beside the others of a folder, and reads that."""
 
   def read(path: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as other:
-      copy = pathlib.Path(other) / 'weights'
+      copy = pathlib.Path(other) / 'copy'
       shutil.copytree(folder, copy)
       shutil.copyfile(path, copy / name)
-      checkpoint.read(copy)
+      read_folder(copy)
 
   return read
 
 
-def _workdir(path: pathlib.Path) -> None:
-  with tempfile.TemporaryDirectory() as folder:
-    for name in ('config.json', 'metrics.jsonl', 'environment.json'):
-      shutil.copyfile(path, pathlib.Path(folder) / name)
-    rows = curves.read(pathlib.Path(folder))
-    curves.panels(rows)
-    report.of_workdir(folder)
+def _read_run(workdir: pathlib.Path) -> None:
+  curves.panels(curves.read(workdir))
+  report.of_workdir(str(workdir))
+
+
+def _make_run(workdir: pathlib.Path) -> None:
+  """Writes the files of a run that the report of a run reads."""
+  config = common.with_model(common.get_config(), 'ViT-Mini_8')
+  config.dataset = 'digits'
+  workdir.mkdir()
+  (workdir / 'config.json').write_text(json.dumps(start.plain(config)))
+  (workdir / 'metrics.jsonl').write_bytes(
+    b'{"step": 1, "train_loss": 0.5, "lr": 1e-3}\n' * 3
+  )
 
 
 def _overrides(path: pathlib.Path) -> None:
@@ -178,7 +190,8 @@ def targets(root: pathlib.Path) -> dict[str, tuple[bytes, Read]]:
       'evaluators': "('knn',)",
     }.items()
   ).encode()
-  metrics = b'{"step": 1, "train_loss": 0.5, "lr": 1e-3}\n' * 3
+  run = root / 'run'
+  _make_run(run)
   jsonl = b'{"image": "a.png", "captions": ["a cat", "a dog"]}\n' * 2
   vocabulary = b'[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nphoto\nof\ncat\n'
   labels = '\n'.join(weights.class_names).encode()
@@ -218,7 +231,13 @@ def targets(root: pathlib.Path) -> dict[str, tuple[bytes, Read]]:
     ),
     'captions.jsonl': (jsonl, _captions('captions.jsonl')),
     'BERT vocabulary': (vocabulary, _vocabulary('bert')),
-    'metrics.jsonl, config.json of a run': (metrics, _workdir),
+    **{
+      f'{name} of a run': (
+        (run / name).read_bytes(),
+        _in_folder(name, run, _read_run),
+      )
+      for name in ('metrics.jsonl', 'config.json')
+    },
   }
 
 
@@ -230,7 +249,7 @@ def _fuzz(name: str, seconds: float, seed: int, keep: str, queue) -> None:
     path = root / ('input' + (name[6:] if name.startswith('image') else '.npz'))
     rng, tried, findings = random.Random(seed), 0, {}
     path.write_bytes(data)
-    if name not in ('captions.tsv', 'captions.jsonl') and 'run' not in name:
+    if name not in ('captions.tsv', 'captions.jsonl'):
       read(path)  # The good file is read.
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     end = time.time() + seconds

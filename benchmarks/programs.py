@@ -173,7 +173,7 @@ def _torch_model(case: harness.Case) -> Any:
 
 
 def _torch_forward(case: harness.Case) -> tuple[Any, Any, Any]:
-  """Returns (model, forward, images); forward is autocast and compiled."""
+  """Returns (model, forward, images); forward is autocast, and compiled on a GPU."""
   import torch
 
   device = 'cuda' if torch.cuda.is_available() else 'cpu'

@@ -1,4 +1,4 @@
-"""Measures how long a run takes to its first training step, cold and warm.
+"""Measures how long a program takes to its first training step, cold and warm.
 
 python -m benchmarks.startup --variant=ViT-B_16,ViT-L_16,ViT-H_14 --batch=1
 

@@ -1,6 +1,6 @@
 """Evaluates the model of a recorded result again and compares the metrics.
 
-python -m tools.check_result results/imagenette --dataset=/path/to/imagenette
+python -m tools.check_result results/cifar10_scratch --dataset=/path/to/cifar10
 
 Exits with 1 if the accuracy differs by more than half a percent. Small differences
 come from weights in float16, and from the precision of matrix products.
@@ -98,7 +98,7 @@ def _evaluate(
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) != 2:
-    raise errors.UserError('Give one folder, such as results/cifar10.')
+    raise errors.UserError('Give one folder, such as results/cifar10_scratch.')
   print(check(storage.local_path(argv[1]), flags.FLAGS.dataset))
 
 

@@ -17,11 +17,13 @@ from runs import tiny
 
 from vit_jax import checkpoint
 from vit_jax.commands import train as train_command
+from vit_jax.configs import models as model_configs
 from vit_jax.data import datasets
 from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.reporting import report
 from vit_jax.runtime import errors
+from vit_jax.runtime import files
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import same_data
 
@@ -219,6 +221,16 @@ def test_page_of_a_contrastive_run_has_curves(lit_run):
 
 def test_folder_without_a_run_is_refused(tmp_path):
   with pytest.raises(errors.UserError, match='is not a workdir'):
+    report.of_workdir(str(tmp_path))
+
+
+def test_settings_that_an_earlier_run_lacks_have_defaults(tmp_path):
+  model = model_configs.get_model_config('testing').to_dict()
+  config = {'dataset': 'digits', 'model': model}
+  files.write_json(config, tmp_path / 'config.json')
+  assert report.of_workdir(str(tmp_path)).is_file()
+  files.write_json({**config, 'batch_eval': 'many'}, tmp_path / 'config.json')
+  with pytest.raises(errors.UserError, match='belongs to another version'):
     report.of_workdir(str(tmp_path))
 
 

@@ -58,23 +58,22 @@ def of_workdir(
     raise errors.UserError(
       f'{workdir} is not a workdir: it has no config.json of a run.'
     )
+  settings = training_run.saved_settings(run)
   weights, source = None, None
   try:
-    with storage.local_copy(_newest(run, config['ema_decay'] > 0)) as folder:
+    with storage.local_copy(_newest(run, settings.ema_decay > 0)) as folder:
       weights = checkpoint.read(folder)
   except errors.UserError as e:
     print(f'The page shows no predictions: {e}')
-  if looks and dataset is None and not config['eval_every']:
+  if looks and dataset is None and not settings.eval_every:
     looks = False  # Its test images may be training images.
     print('The page shows no predictions: config.eval_every of the run is 0.')
   if looks and weights is not None and not weights.vocabulary:
     source = sources.get_source(
-      dataset or config['dataset'],
-      config['pp']['test'],
-      data_dir=config['tfds_data_dir'],
-      columns=table_files.Columns(
-        **config.get('columns', {}), task=weights.task
-      ),
+      dataset or settings.dataset,
+      settings.pp.test,
+      data_dir=settings.tfds_data_dir,
+      columns=table_files.Columns(**settings.columns, task=weights.task),
     )
   rows = curves.read(run)
   text = pages.render(
@@ -86,7 +85,7 @@ def of_workdir(
     data=_flat(files.read_json(run.dataset)),
     environment=_flat(files.read_json(run.environment)),
     model=_model(weights),
-    **_test_images(weights, source, config['batch_eval']),
+    **_test_images(weights, source, settings.batch_eval),
   )
   with errors.writing(run.report):
     files.write_text(text, run.report)

@@ -1,6 +1,5 @@
 """Reads the checkpoints of a training run, which orbax wrote."""
 
-from collections.abc import Mapping
 import pathlib
 from typing import Any
 
@@ -45,11 +44,7 @@ def find_step(path: pathlib.Path) -> pathlib.Path | None:
 def read(step: pathlib.Path) -> weights_lib.Weights:
   """Reads the parameters of a step and the settings of its workdir."""
   workdir = workdir_lib.at(step.parents[1])
-  config = files.read_json(workdir.config)
-  if not config:
-    raise errors.UserError(
-      f'{workdir.config} is missing, which says what model {step} is.'
-    )
+  settings = saved_settings(workdir)
   try:
     params = blocks.unstack(_restore_params(step.resolve() / 'default'))
   except (OSError, ValueError, KeyError, TypeError) as e:
@@ -59,7 +54,6 @@ def read(step: pathlib.Path) -> weights_lib.Weights:
   if workdir.labels.is_file():
     class_names = files.read_lines(workdir.labels)
   try:
-    settings = saved_settings(config)
     params = lora.merge(params, settings.lora_alpha)
     rows = _numbers(workdir) if settings.task == labels_lib.REGRESSION else []
     if rows:
@@ -107,13 +101,25 @@ def _fitted(workdir: workdir_lib.Workdir, step: int) -> dict[str, Any]:
   return found if found.pop('step', None) == step else {}
 
 
-def saved_settings(config: Mapping[str, Any]) -> ml_collections.ConfigDict:
-  """Returns saved settings, with defaults for those of later versions."""
-  defaults = common.get_config().to_dict()
-  pp = {**defaults['pp'], **config['pp']}
-  return resolved.with_defaults(
-    ml_collections.ConfigDict({**defaults, **config, 'pp': pp})
-  )
+def saved_settings(workdir: workdir_lib.Workdir) -> ml_collections.ConfigDict:
+  """Returns the settings of a run, with defaults for those of later versions.
+
+  Raises:
+    errors.UserError: if there are none, or they are no settings of a run.
+  """
+  saved = files.read_json(workdir.config)
+  if not saved:
+    raise errors.UserError(
+      f'{workdir.config} is missing, which says what model the run trains.'
+    )
+  settings = common.get_config()
+  try:
+    with settings.unlocked():
+      settings.update(saved)
+    return resolved.with_defaults(settings)
+  except (AttributeError, KeyError, TypeError, ValueError) as e:
+    reason = f'belongs to another version: {e}'
+    raise errors.UserError(f'{workdir.config} {reason}') from e
 
 
 def _vocabulary(
