@@ -45,7 +45,8 @@ from vit_jax.weights import array_files
     'captions.tsv',
     'captions.jsonl',
     'BERT vocabulary',
-    'metrics.jsonl, config.json of a run',
+    'metrics.jsonl of a run',
+    'config.json of a run',
   ],
 )
 def test_damaged_files_raise_user_errors(name, tmp_path):

@@ -243,8 +243,8 @@ def test_stacks_are_shown_in_colours():
   shown = colours.of_image(FLOATS)
   assert shown.shape == (40, 56, 3)
   assert (shown.min(), shown.max()) == (0, 1)
-  order = [np.argsort(x[..., 1], axis=None) for x in (shown, FLOATS)]
-  assert np.corrcoef(*order)[0, 1] > 0.5
+  values = [np.ravel(x[..., 1]) for x in (shown, FLOATS)]
+  assert np.corrcoef(*values)[0, 1] > 0.5
   grey = picture(channels=1) / np.float32(255)
   np.testing.assert_array_equal(colours.of_image(grey)[..., 2:], grey)
   assert 'channel 1 of 2' in colours.note(2)

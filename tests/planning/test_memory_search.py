@@ -3,7 +3,8 @@
 from vit_jax.planning import compilation
 from vit_jax.planning import memory_search
 from vit_jax.planning import tables
-from vit_jax.training import out_of_memory as memory
+
+TRANSFORMER = {'transformer': {}}
 
 
 def fake_search(limit, remat='', out_of_memory=10_000, least=1):
@@ -49,7 +50,7 @@ def test_search_without_peak_of_failed_compilation():
 
 def test_search_tries_remat_if_the_batch_does_not_fit():
   search, setting, _ = fake_search(500)
-  assert tables.search(search, setting, memory.REMAT).splitlines() == [
+  assert tables.search(search, setting, TRANSFORMER).splitlines() == [
     'Largest batch that fits: batch 256, accum_steps 2, remat off; 450 bytes of'
     ' 500 bytes.',
     'Fewest accum_steps that fits: batch 512, accum_steps 4, remat off; 450'
@@ -58,13 +59,13 @@ def test_search_tries_remat_if_the_batch_does_not_fit():
     ' 500 bytes.',
   ]
   search, setting, _ = fake_search(100)
-  found = tables.search(search, setting, memory.REMAT)
+  found = tables.search(search, setting, TRANSFORMER)
   assert found.startswith('Nothing fits')
 
 
 def test_search_tries_only_what_the_model_and_its_images_allow():
   search, setting, compiled = fake_search(500)
-  text = tables.search(search, setting, ('',))
+  text = tables.search(search, setting, {'transformer': None})
   assert 'remat off' in text
   assert 'Least' not in text
   assert not any(s.remat for s in compiled)

@@ -226,7 +226,7 @@ def test_folder_without_a_run_is_refused(tmp_path):
 
 def test_settings_that_an_earlier_run_lacks_have_defaults(tmp_path):
   model = model_configs.get_model_config('testing').to_dict()
-  config = {'dataset': 'digits', 'model': model}
+  config = {'dataset': 'digits', 'model': model, 'pp': {'crop': [8, 8]}}
   files.write_json(config, tmp_path / 'config.json')
   assert report.of_workdir(str(tmp_path)).is_file()
   files.write_json({**config, 'batch_eval': 'many'}, tmp_path / 'config.json')

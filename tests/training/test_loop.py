@@ -241,11 +241,3 @@ def test_scanned_run_equals_unrolled_run(image_folder, tmp_path):
     got.params['Transformer']['encoderblock_1']['LayerNorm_0']['scale'],
     atol=1e-6,
   )
-
-
-def test_out_of_memory_error_names_settings(tmp_path):
-  def step(state, batch, key):
-    raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
-
-  with pytest.raises(errors.UserError, match='Try config.accum_steps=16'):
-    run(tmp_path, step=step)

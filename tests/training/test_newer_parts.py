@@ -178,7 +178,7 @@ def test_fine_tuning_replaces_heads(weights, image_folder, tmp_path, name):
   'changes, message',
   [
     ({'distillation': 'yes'}, "model.distillation is 'yes', must be one of"),
-    ({'num_registers': -1}, 'num_registers is -1, must be at least 0'),
+    ({'num_registers': -1}, 'num_registers is -1, must be an integer of at'),
     ({'num_positioned': 5}, 'num_positioned is 5, but there are 1 tokens'),
     ({'posemb_resize': 'cubic'}, "Did you mean 'bicubic'"),
     ({'rotary_base': 0.5}, 'rotary_base is 0.5, must be at least 1'),

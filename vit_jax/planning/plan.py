@@ -16,7 +16,6 @@ from vit_jax.configs import images
 from vit_jax.configs import labels
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
-from vit_jax.configs import spec
 from vit_jax.data import batching
 from vit_jax.data import datasets
 from vit_jax.models import flops
@@ -26,7 +25,6 @@ from vit_jax.planning import tables
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 from vit_jax.runtime import storage
-from vit_jax.training import out_of_memory
 from vit_jax.training import resolve
 from vit_jax.training import tasks
 from vit_jax.weights import record as weights_lib
@@ -212,7 +210,5 @@ def plan(
       {first: program},
       images.fewest_in_a_part(config.pp),
     )
-    remats = out_of_memory.remats(config.model)
-    has_texts = spec.has_texts(config.model)
-    parts.append(tables.search(found, first, remats, has_texts))
+    parts.append(tables.search(found, first, config.model))
   return '\n\n'.join(filter(None, parts))

@@ -6,9 +6,11 @@ from typing import Any
 
 import jax
 
+from vit_jax.configs import spec
 from vit_jax.planning import compilation
 from vit_jax.planning import memory_search
 from vit_jax.runtime import sharding
+from vit_jax.training import out_of_memory
 from vit_jax.training import stages
 from vit_jax.training import state as state_lib
 
@@ -94,14 +96,14 @@ def collectives(program: compilation.Program) -> str:
 def search(
   found: memory_search.Search,
   setting: memory_search.Setting,
-  remats: Sequence[str],
-  contrastive: bool = False,
+  model: Any,
 ) -> str:
   """Returns the settings that fit, one line each; compiles to find them.
 
-  `remats` are the values of `remat` to try, the strongest last. Contrastive
-  training cannot change `accum_steps`.
+  `model`, a config, decides what can be tried: one with texts, whose training is
+  contrastive, cannot change `accum_steps`, and one without blocks has no `remat`.
   """
+  remats, contrastive = out_of_memory.remats(model), spec.has_texts(model)
   largest = found.largest_batch(setting.accum_steps, setting.remat)
   answers = {'Largest batch': largest}
   if not contrastive:

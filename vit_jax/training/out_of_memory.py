@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 import contextlib
+from typing import Any
 
 import jax
 import ml_collections
@@ -15,8 +16,8 @@ from vit_jax.runtime import sharding
 REMAT = ('', 'dots_saveable', 'dots_with_no_batch_dims_saveable', 'full')
 
 
-def remats(model: ml_collections.ConfigDict) -> tuple[str, ...]:
-  """Returns the values of `REMAT` that a model may have."""
+def remats(model: Any) -> tuple[str, ...]:
+  """Returns the values of `REMAT` that a model, a config, may have."""
   return REMAT[:1] if spec.encoder(model) is None else REMAT
 
 
