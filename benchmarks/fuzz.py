@@ -4,7 +4,8 @@ python -m benchmarks.fuzz --seconds=60 --output=results/fuzz_cpu.json
 
 Good files are cut, their bits flipped, parts of them repeated, zeroed or replaced by
 extreme numbers. A reader may return something or raise `errors.UserError` (`ValueError`
-where it promises that); anything else is a finding, as is a crash. Each reader has a process of its own. A finding's input is kept in --keep.
+where it promises that); anything else is a finding, as is a crash. Each reader has a
+process of its own. A finding's input is kept in --keep.
 """
 
 from collections.abc import Callable, Sequence
@@ -99,8 +100,8 @@ def _in_folder(
   name: str,
   folder: pathlib.Path,
   read_folder: Callable[[pathlib.Path], Any] = checkpoint.read,
-) -> Read:
-  """Returns what puts a file beside the others of a folder, and reads that."""
+) -> tuple[bytes, Read]:
+  """Returns a file of a folder, and what reads the folder with another file."""
 
   def read(path: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as other:
@@ -109,7 +110,7 @@ def _in_folder(
       shutil.copyfile(path, copy / name)
       read_folder(copy)
 
-  return read
+  return (folder / name).read_bytes(), read
 
 
 def _read_run(workdir: pathlib.Path) -> None:
@@ -202,26 +203,11 @@ def targets(root: pathlib.Path) -> dict[str, tuple[bytes, Read]]:
       for suffix in ('.jpg', '.png', '.bmp', '.webp')
     },
     'npz': (npz, checkpoint.read),
-    'safetensors': (
-      (hf / 'model.safetensors').read_bytes(),
-      _in_folder('model.safetensors', hf),
-    ),
-    'config.json of transformers': (
-      (hf / 'config.json').read_bytes(),
-      _in_folder('config.json', hf),
-    ),
-    'config.json of timm': (
-      (_GOLDEN / 'timm_vit' / 'config.json').read_bytes(),
-      _in_folder('config.json', _GOLDEN / 'timm_vit'),
-    ),
-    'config.json of an artifact': (
-      (artifact / 'config.json').read_bytes(),
-      _in_folder('config.json', artifact),
-    ),
-    'labels.txt': (
-      (artifact / 'labels.txt').read_bytes(),
-      _in_folder('labels.txt', artifact),
-    ),
+    'safetensors': _in_folder('model.safetensors', hf),
+    'config.json of transformers': _in_folder('config.json', hf),
+    'config.json of timm': _in_folder('config.json', _GOLDEN / 'timm_vit'),
+    'config.json of an artifact': _in_folder('config.json', artifact),
+    'labels.txt': _in_folder('labels.txt', artifact),
     '--labels': (labels, lambda path: predict.read_labels(str(path), count)),
     'index.csv': (rows.encode(), _index),
     'overrides': (overrides, _overrides),
@@ -232,10 +218,7 @@ def targets(root: pathlib.Path) -> dict[str, tuple[bytes, Read]]:
     'captions.jsonl': (jsonl, _captions('captions.jsonl')),
     'BERT vocabulary': (vocabulary, _vocabulary('bert')),
     **{
-      f'{name} of a run': (
-        (run / name).read_bytes(),
-        _in_folder(name, run, _read_run),
-      )
+      f'{name} of a run': _in_folder(name, run, _read_run)
       for name in ('metrics.jsonl', 'config.json')
     },
   }

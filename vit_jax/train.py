@@ -59,8 +59,8 @@ def train_and_evaluate(
     The last state.
 
   Raises:
-    errors.UserError: if a setting or a file is wrong, the loss is not finite, or
-      memory runs out.
+    errors.UserError: if a setting or a file is wrong, if the loss is not finite,
+      or if memory runs out.
     KeyboardInterrupt: after Ctrl-C, once the state is saved.
     SystemExit: 0, after SIGTERM, once the state is saved.
   """

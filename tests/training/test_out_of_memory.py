@@ -9,6 +9,7 @@ from vit_jax.evaluation import evaluator
 from vit_jax.runtime import errors
 from vit_jax.training import evaluate
 from vit_jax.training import out_of_memory
+from vit_jax.training import stages
 
 
 def test_advice_names_settings_that_need_less_memory():
@@ -42,6 +43,18 @@ def test_advice_is_possible_for_the_model_and_its_images():
   ]
   config.accum_steps = 4
   assert out_of_memory.smaller(config, axes, 'cpu') == []
+
+
+def test_training_without_memory_ends_in_advice(
+  image_folder, tmp_path, monkeypatch
+):
+  def step(state, batch, key):
+    raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
+
+  monkeypatch.setattr(stages, 'jit_step', lambda *args: step)
+  config = tiny.get_config(str(image_folder))
+  with pytest.raises(errors.UserError, match='Try config.accum_steps=4'):
+    train.train_and_evaluate(config, str(tmp_path / 'run'))
 
 
 def test_evaluation_without_memory_ends_in_advice(

@@ -12,7 +12,7 @@ run_files             run files by path or name
 rules                 how a setting is declared: its default and its values
 resolved              fills open settings: defaults, stages, epochs to steps
 validate              refuses settings that cannot work
-image_towers          refuses settings of `config.model` that cannot work
+image_towers          refuses sizes and parts of image towers that cannot work
 unused                refuses settings that another one makes useless
 arguments             settings to the arguments of a model class
 vit                   official run file: any released ViT on any data set

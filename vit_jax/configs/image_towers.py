@@ -1,4 +1,4 @@
-"""Refuses settings of `config.model` that cannot work."""
+"""Refuses sizes and parts of an image tower that cannot work."""
 
 from collections.abc import Mapping
 from typing import Any

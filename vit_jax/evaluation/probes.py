@@ -102,7 +102,7 @@ def accuracies(
       known[count] = read(images[name])
     both = known[count][0], unseen[0]
     if not all(np.isfinite(features).all() for features in both):
-      found[f'accuracy_{name}'] = math.nan  # Of parameters that diverged.
+      found[f'accuracy_{name}'] = math.nan  # The parameters diverged.
       continue
     model = fit(name, *known[count])
     found[f'accuracy_{name}'] = float(model.score(*unseen))

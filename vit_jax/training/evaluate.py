@@ -26,8 +26,8 @@ def evaluate(
     The metrics, also written to `workdir/evaluation.json`.
 
   Raises:
-    errors.UserError: if there is no checkpoint, it does not fit the config or the
-      data, or memory runs out.
+    errors.UserError: if there is no checkpoint, if it does not fit the config or
+      the data, or if memory runs out.
   """
   config = validate.validate(config)
   folder = workdir_lib.at(workdir)

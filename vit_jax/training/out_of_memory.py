@@ -58,10 +58,8 @@ def smaller(
   'cpu', 'gpu' or 'tpu'.
   """
   parts, found = axes['data'] * axes['fsdp'], []
-  least, strongest = (
-    images.fewest_in_a_part(config.pp),
-    remats(config.model)[-1],
-  )
+  least = images.fewest_in_a_part(config.pp)
+  strongest = remats(config.model)[-1]
   if config.dtype == 'float32' and platform != 'cpu':
     found.append('dtype=bfloat16')
   if not spec.has_texts(config.model):  # Texts are compared with all images.

@@ -105,7 +105,7 @@ def saved_settings(workdir: workdir_lib.Workdir) -> ml_collections.ConfigDict:
   """Returns the settings of a run, with defaults for those of later versions.
 
   Raises:
-    errors.UserError: if there are none, or they are no settings of a run.
+    errors.UserError: if config.json is missing, or is not that of a run.
   """
   saved = files.read_json(workdir.config)
   if not saved:
