@@ -5,8 +5,9 @@ python -m benchmarks.accelerator --part=1,2,3,4 --minutes=30 --output=/tmp/h100
 writes /tmp/h100.json and /tmp/h100.md, and ends in time. The same command continues with
 what is missing. Parts: 1 large products and copies, attention; 2 models, training
 and inference; 3 timm where it is installed, precision, flags of XLA; 4 runs from JPEG
-files (--images=FOLDER, or made ones), killed and resumed, traced. --tiny rehearses
-everything on a CPU. Jobs run one after the other, in processes of their own.
+files (--images=FOLDER, or made ones), killed and resumed, traced. --short measures ViT-B/16
+alone; --tiny rehearses everything on a CPU. Jobs run one after the other, in processes
+of their own.
 """
 
 from collections.abc import Callable, Sequence
@@ -141,7 +142,9 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}')
   options = flags.FLAGS
   path = pathlib.Path(options.output).with_suffix('.json')
-  sizes = jobs_lib.TINY if options.tiny else jobs_lib.FULL
+  sizes = jobs_lib.SHORT if options.short else jobs_lib.FULL
+  if options.tiny:
+    sizes = jobs_lib.TINY
   left = measure(
     [int(part) for part in options.part],
     sizes,
@@ -161,5 +164,6 @@ if __name__ == '__main__':
   flags.DEFINE_float('minutes', 8.0, 'The most that it may take.')
   flags.DEFINE_string('output', 'accelerator', 'Results, without suffix.')
   flags.DEFINE_string('images', '', 'Folder of photographs, for part 4.')
+  flags.DEFINE_bool('short', False, 'Whether to measure the main model alone.')
   flags.DEFINE_bool('tiny', False, 'Whether to rehearse with tiny sizes.')
   app.run(main)

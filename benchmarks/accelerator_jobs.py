@@ -37,7 +37,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-  """What is measured: `FULL` on an accelerator, `TINY` as a rehearsal."""
+  """What is measured: `FULL`, `SHORT` for one model in minutes, `TINY` to rehearse."""
 
   product: int
   copy_mib: int
@@ -79,6 +79,14 @@ FULL = Sizes(
   main_batch=256,
   photographs=4000,
   steps=60,
+)
+
+SHORT = dataclasses.replace(
+  FULL,
+  tokens=((197, 197), (256, 256)),
+  models={FULL.main: (FULL.main_batch,)},
+  inference=(FULL.main_batch,),
+  flags=(),
 )
 
 TINY = Sizes(

@@ -43,8 +43,7 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
     errors.UserError: if the folder lacks a file, or the accuracy differs.
   """
   result = files.read_json(folder / record_result.RESULT)
-  config = files.read_json(workdir.at(folder).config)
-  if not result or not config:
+  if not result or not workdir.at(folder).config.is_file():
     raise errors.UserError(
       f'{folder} is not a result: {record_result.RESULT} or config.json is missing.'
       f' See python -m tools.record_result.'
@@ -53,10 +52,11 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
     raise errors.UserError(
       f'{folder} was recorded without its model. {result["command"]} trains it.'
     )
-  config['dataset'] = dataset or config['dataset']
+  config = training_run.saved_settings(workdir.at(folder))
+  config.dataset = dataset or config.dataset
   weights = formats.read((folder / result['model']).resolve())
   try:
-    now = _evaluate(training_run.saved_settings(config), weights)
+    now = _evaluate(config, weights)
   except errors.UserError as e:
     hint = '' if dataset else ' Name the folder of the images with --dataset.'
     raise errors.UserError(f'{e}{hint}') from e
@@ -68,7 +68,7 @@ def check(folder: pathlib.Path, dataset: str | None) -> str:
   if abs(old - new) > _TOLERANCE:
     raise errors.UserError(
       f'{folder} has an accuracy of {old:.2%} on {result["dataset"]}, but'
-      f' {config["dataset"]} gives {new:.2%}. Are the images the same?\n{table}'
+      f' {config.dataset} gives {new:.2%}. Are the images the same?\n{table}'
     )
   return table
 
