@@ -53,7 +53,9 @@ def test_choose_refuses_cudnn_where_it_cannot_run(name, value):
 @pytest.mark.parametrize('faster', ['xla', 'cudnn'])
 def test_choose_returns_the_fastest(monkeypatch, faster):
   monkeypatch.setattr(
-    attention_choice, '_seconds', lambda name, *_: 1.0 + (name != faster)
+    attention_choice,
+    '_measured',
+    lambda name, *_: (1.0 + (name != faster), None),
   )
   assert attention_choice.choose('auto', **HOW) == faster
 
@@ -62,8 +64,67 @@ def test_choose_returns_the_fastest(monkeypatch, faster):
 def test_choose_skips_an_implementation_that_fails():
   """There is no cuDNN here: the other one is measured, really."""
   assert attention_choice.choose('auto', **HOW) == 'xla'
-  assert attention_choice._seconds('cudnn', (2, 5, 16), 2) == float('inf')
-  assert 0 < attention_choice._seconds('xla', (2, 5, 16), 2) < float('inf')
+  measured = attention_choice._measured
+  assert measured('cudnn', (2, 5, 16), 2) == (float('inf'), None)
+  assert 0 < measured('xla', (2, 5, 16), 2)[0] < float('inf')
+
+
+@pytest.mark.usefixtures('gpu')
+@pytest.mark.parametrize('wrong', [0.3, float('nan')])
+def test_choose_skips_an_implementation_whose_gradients_are_wrong(
+  monkeypatch, caplog, wrong
+):
+  gradients = {'x': jnp.ones((2, 5, 16)), 'kernel': jnp.ones((16, 16))}
+  others = gradients | {'x': gradients['x'] + wrong}
+  monkeypatch.setattr(
+    attention_choice,
+    '_measured',
+    lambda name, *_: (2.0, gradients) if name == 'xla' else (1.0, others),
+  )
+  assert attention_choice.choose('auto', **HOW) == 'xla'
+  assert 'No attention by cudnn: its gradients are wrong.' in caplog.text
+
+
+@pytest.mark.parametrize(
+  'tokens, others, causal',
+  [
+    (5, None, False),
+    (6, None, False),
+    (5, None, True),
+    (1, 7, False),
+    (4, 3, False),
+  ],
+)
+def test_attention_by_cudnn_is_that_by_xla(monkeypatch, tokens, others, causal):
+  """XLA computes what cuDNN is asked for; it refuses odd numbers of tokens."""
+  asked = jax.nn.dot_product_attention
+
+  def even_only(query, key, value, **how):
+    assert not query.shape[1] % 2 and not key.shape[1] % 2
+    assert how.pop('implementation') == 'cudnn'
+    return asked(query, key, value, **how, implementation='xla')
+
+  monkeypatch.setattr(attention.jax.nn, 'dot_product_attention', even_only)
+  random = np.random.RandomState(0)
+  x = jnp.asarray(random.normal(size=(2, tokens, 16)), 'float32')
+  context = None
+  if others:
+    context = jnp.asarray(random.normal(size=(2, others, 16)), 'float32')
+  plain = attention.MultiHeadDotProductAttention(2, causal=causal)
+  params = plain.init(jax.random.key(0), x, context, deterministic=True)
+
+  def results(layer):
+    def total(params, x):
+      y = layer.apply(params, x, context, deterministic=True)
+      return jnp.sum(jnp.square(y)), y
+
+    return jax.grad(total, (0, 1), has_aux=True)(params, x)
+
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5),
+    results(plain.clone(implementation='cudnn')),
+    results(plain),
+  )
 
 
 def test_attention_is_plain_with_dropout_or_sown_weights():
@@ -91,7 +152,9 @@ def test_resumed_run_keeps_its_attention(image_folder, tmp_path, monkeypatch):
   """Another measurement, at resume, would change the bits of what follows."""
   faster = 'cudnn'
   monkeypatch.setattr(
-    attention_choice, '_seconds', lambda name, *_: 1.0 + (name != faster)
+    attention_choice,
+    '_measured',
+    lambda name, *_: (1.0 + (name != faster), None),
   )
   config = tiny.get_config(str(image_folder))
   config.dtype = 'bfloat16'

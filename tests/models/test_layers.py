@@ -97,6 +97,14 @@ def test_activations_are_float32_on_a_cpu_only(monkeypatch):
     assert arithmetic.policy(jnp.bfloat16).activations == dtype
 
 
+def test_products_return_bfloat16_on_gpus():
+  with arithmetic.compiling_for('gpu'):
+    assert arithmetic.policy('bfloat16').results == 'bfloat16'
+    assert arithmetic.policy('float32').results == 'float32'
+  with arithmetic.compiling_for('tpu'):
+    assert arithmetic.policy('bfloat16').results == 'float32'
+
+
 @pytest.mark.parametrize('classifier', ['token', 'gap', 'map', 'token_mean'])
 def test_features_are_float32_where_activations_are_not(classifier):
   model = models.get_model(

@@ -13,6 +13,7 @@ import numpy as np
 
 from vit_jax.models import arithmetic
 from vit_jax.models import layers
+from vit_jax.runtime import sharding
 
 
 class Projection(nn.Module):
@@ -45,6 +46,43 @@ class Projection(nn.Module):
 
 # 'cudnn' does not keep the weights [B, N, L, L] in memory.
 ATTENTION = ('xla', 'cudnn')
+
+
+def _attend_by_cudnn(
+  query: Float[Array, 'B L N H'],
+  key: Float[Array, 'B M N H'],
+  value: Float[Array, 'B M N H'],
+  *,
+  causal: bool,
+) -> Float[Array, 'B L N H']:
+  """Returns what queries read from values.
+
+  Some versions of JAX refuse the derivative for odd numbers of tokens. Arrays of them
+  get one token more, which no query that is returned sees.
+  """
+
+  def even(x: Array) -> Array:
+    return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)))
+
+  def lengths(count: int) -> Array:
+    # A device with a part of the batch needs the same part of these.
+    return sharding.split_batch(jnp.full(query.shape[:1], count, jnp.int32))
+
+  padded, known = even(query), {}
+  if key.shape[1] % 2:
+    known = {
+      'query_seq_lengths': lengths(padded.shape[1]),
+      'key_value_seq_lengths': lengths(key.shape[1]),
+    }
+  y = jax.nn.dot_product_attention(
+    padded,
+    even(key),
+    even(value),
+    is_causal=causal,
+    implementation='cudnn',
+    **known,
+  )
+  return y[:, : query.shape[1]]
 
 
 class MultiHeadDotProductAttention(nn.Module):
@@ -97,9 +135,7 @@ class MultiHeadDotProductAttention(nn.Module):
     drops = self.dropout_rate > 0 and not deterministic
     sows = self.is_mutable_collection('intermediates')
     if self.implementation == 'cudnn' and not drops and not sows:
-      y = jax.nn.dot_product_attention(
-        query, key, value, is_causal=self.causal, implementation='cudnn'
-      )
+      y = _attend_by_cudnn(query, key, value, causal=self.causal)
     else:
       y = self._attend(query, key, value, drops)
     y = arithmetic.as_activation(y, self.dtype, 'attention').reshape(x.shape)
