@@ -34,12 +34,13 @@ def settings(name):
 
 
 def trained(name, mesh):
-  """Returns the state after three steps on random images, with its first loss."""
+  """Returns (parameters at the start, state after three steps) on random images."""
   splits = lambda config: compilation.open_splits(config, num_classes=8)
   run = resolve.resolve(settings(name), mesh, open_splits=splits, measure=False)
   data = batching.of_config(run.config, run.splits)
   stage = (task := tasks.make(run, data)).stages[0]
-  state = stage.new_state(task.initial_params(run.weights))
+  start = task.initial_params(run.weights)
+  state = stage.new_state(start)
   rng, key = np.random.default_rng(0), jax.random.key(0)
   for _ in range(3):
     batch = {
@@ -49,7 +50,15 @@ def trained(name, mesh):
     batch['image'] *= 8
     batch = jax.device_put(batch, sharding.batch_sharding(mesh))
     state, _ = stage.step(state, batch, key)
-  return state
+  return start, state
+
+
+def distance(tree, other):
+  """Returns the largest difference of two numbers."""
+  far = jax.tree.map(
+    lambda x, y: float(np.abs(np.asarray(x) - np.asarray(y)).max()), tree, other
+  )
+  return max(jax.tree.leaves(far))
 
 
 def held(tree):
@@ -60,21 +69,20 @@ def held(tree):
 
 
 def compare(name, meshes):
-  """Returns differences from one device, and shares of bytes on one device."""
-  one = trained(name, sharding.make_mesh(devices=jax.devices()[:1]))
+  """Returns differences from one device, and shares of bytes on one device.
+
+  Differences are relative to the way that training went.
+  """
+  start, one = trained(name, sharding.make_mesh(devices=jax.devices()[:1]))
+  way = distance(start, one.params)
   found = {}
   for kind in meshes:
-    state = trained(name, sharding.make_mesh(*MESHES[kind]))
-    far = jax.tree.map(
-      lambda x, y: float(np.abs(np.asarray(x) - np.asarray(y)).max()),
-      state.params,
-      one.params,
-    )
+    _, state = trained(name, sharding.make_mesh(*MESHES[kind]))
     parts = {'all': state.params, 'optimizer': state.opt_state}
     if 'txt' in state.params:
       parts['texts'] = state.params['txt']['Embed_0']
     shares = {part: held(tree) for part, tree in parts.items()}
-    found[kind] = {'far': max(jax.tree.leaves(far)), **shares}
+    found[kind] = {'far': distance(state.params, one.params) / way, **shares}
   return found
 
 

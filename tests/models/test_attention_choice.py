@@ -100,7 +100,7 @@ def test_attention_by_cudnn_is_that_by_xla(monkeypatch, tokens, others, causal):
   asked = jax.nn.dot_product_attention
 
   def even_only(query, key, value, **how):
-    assert not query.shape[1] % 2 and not key.shape[1] % 2
+    assert [x.shape[1] % 2 for x in (query, key)] == [0, 0]
     assert how.pop('implementation') == 'cudnn'
     return asked(query, key, value, **how, implementation='xla')
 

@@ -64,23 +64,21 @@ def _attend_by_cudnn(
   def even(x: Array) -> Array:
     return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)))
 
-  def lengths(count: int) -> Array:
+  def lengths(count: int) -> Array | None:
+    if not key.shape[1] % 2:
+      return None
     # A device with a part of the batch needs the same part of these.
     return sharding.split_batch(jnp.full(query.shape[:1], count, jnp.int32))
 
-  padded, known = even(query), {}
-  if key.shape[1] % 2:
-    known = {
-      'query_seq_lengths': lengths(padded.shape[1]),
-      'key_value_seq_lengths': lengths(key.shape[1]),
-    }
+  padded = even(query)
   y = jax.nn.dot_product_attention(
     padded,
     even(key),
     even(value),
     is_causal=causal,
+    query_seq_lengths=lengths(padded.shape[1]),
+    key_value_seq_lengths=lengths(key.shape[1]),
     implementation='cudnn',
-    **known,
   )
   return y[:, : query.shape[1]]
 
