@@ -233,6 +233,28 @@ def test_forward_flops_equal_published(name, gflop):
   assert got == pytest.approx(gflop, rel=0.01)
 
 
+@pytest.mark.parametrize('scan', [False, True])
+def test_flops_of_attention_by_cudnn_count(scan):
+  config = model_configs.get_model_config('ViT-Ti_16').to_dict()
+  plain, cudnn = (
+    models.from_config(
+      {
+        **config,
+        'transformer': {
+          **config['transformer'],
+          'attention': attention,
+          'scan_layers': scan,
+        },
+      },
+      num_classes=3,
+    )
+    for attention in ('xla', 'cudnn')
+  )
+  shape = (224, 224, 3)
+  assert flops.forward_flops(cudnn, shape) == flops.forward_flops(plain, shape)
+  assert flops.train_flops(cudnn, shape) == flops.train_flops(plain, shape)
+
+
 def test_forward_flops_are_close_to_the_compiler():
   model, params, io = load_case('vit_token')
   compiled = (

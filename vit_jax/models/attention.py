@@ -87,8 +87,8 @@ class MultiHeadDotProductAttention(nn.Module):
   """Attention (arXiv:1706.03762, Sec. 3.2.2) of tokens to themselves or to others.
 
   The weights [B, N, L, M] are sown as `attention_weights`, before dropout; Flax
-  drops them unless `mutable='intermediates'`. With dropout, or when the weights are
-  asked for, 'xla' replaces any other implementation.
+  drops them unless `mutable='intermediates'`. With dropout, when the weights are
+  asked for, or to initialise parameters, 'xla' replaces any other implementation.
 
   Attributes:
     num_heads: N; each has width D / N.
@@ -132,7 +132,8 @@ class MultiHeadDotProductAttention(nn.Module):
       query, key = self.rotary(query), self.rotary(key)
     drops = self.dropout_rate > 0 and not deterministic
     sows = self.is_mutable_collection('intermediates')
-    if self.implementation == 'cudnn' and not drops and not sows:
+    needs_xla = drops or sows or self.is_initializing()
+    if self.implementation == 'cudnn' and not needs_xla:
       y = _attend_by_cudnn(query, key, value, causal=self.causal)
     else:
       y = self._attend(query, key, value, drops)

@@ -103,7 +103,15 @@ def _forward_flops(
 
   def forward(params, inputs, key):
     rngs = {'dropout': key}
-    return model.apply({'params': params}, **inputs, train=train, rngs=rngs)
+    # Products of cuDNN cannot be counted. Where attention weights are asked for, XLA
+    # computes them.
+    return model.apply(
+      {'params': params},
+      **inputs,
+      train=train,
+      rngs=rngs,
+      mutable='intermediates',
+    )
 
   key = jax.eval_shape(lambda: jax.random.key(0))
   return count(jax.make_jaxpr(forward)(params, inputs, key).jaxpr)
