@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+from vit_jax.commands import cli
 from vit_jax.runtime import errors
 from vit_jax.training import state as state_lib
 from vit_jax.training import update
@@ -24,6 +25,15 @@ def test_keeps_newest_and_best_checkpoint(tmp_path):
   folder = tmp_path / 'checkpoints'
   steps = {int(p.name) for p in folder.iterdir() if p.name.isdigit()}
   assert steps == {2, 5, 6}
+
+
+def test_checkpoints_without_metrics_warn_of_nothing(tmp_path, caplog):
+  saver = state_lib.Saver(tmp_path)
+  state = state_lib.TrainState(jnp.array(1), {'w': jnp.ones(3)}, ())
+  saver.save(state, None)
+  saver.close()
+  assert saver.latest_step == 1
+  assert not list(filter(cli._is_ours, caplog.records))
 
 
 def test_keeps_best_checkpoint_after_restart(tmp_path):

@@ -254,10 +254,14 @@ def _report(*error: Any) -> None:
     traceback.print_exception(kind, value, trace)
 
 
-# Matplotlib uses a temporary folder where the home cannot be written.
-_NO_HOME = re.compile(
-  'mkdir -p failed|not a writable directory|temporary cache directory'
-)
+# Warnings that nobody can act on, by logger: matplotlib uses a temporary folder where
+# the home cannot be written, and checkpoints between evaluations have no metrics.
+_HIDDEN = {
+  'matplotlib': re.compile(
+    'mkdir -p failed|not a writable directory|temporary cache directory'
+  ),
+  'absl': re.compile('Requested `tracked_metric`; did not provide metrics'),
+}
 
 
 def _is_ours(record: python_logging.LogRecord) -> bool:
@@ -265,7 +269,8 @@ def _is_ours(record: python_logging.LogRecord) -> bool:
 
   Errors while a checkpoint is written are raised too, and not logged twice.
   """
-  if record.name == 'matplotlib' and _NO_HOME.search(record.getMessage()):
+  hidden = _HIDDEN.get(record.name)
+  if hidden and hidden.search(record.getMessage()):
     return False
   if record.levelno == python_logging.ERROR and re.search(
     r'/(asyncio|orbax)/', record.pathname
