@@ -57,8 +57,14 @@ def _histograms(image: Image) -> np.ndarray:
 
 def autocontrast(image: Image) -> Image:
   """Stretches each channel to 0 ... 255."""
-  low = image.min(axis=(0, 1)).astype(np.float64)
-  high = image.max(axis=(0, 1)).astype(np.float64)
+  # Columns first: NumPy takes 20 times as long for pixels, which have 3 numbers.
+  columns = image.reshape(len(image), -1)
+  low, high = (
+    reduce(reduce(columns, axis=0).reshape(image.shape[1:]), axis=0).astype(
+      np.float64
+    )
+    for reduce in (np.min, np.max)
+  )
   is_flat = high <= low
   scale = 255 / np.where(is_flat, 1, high - low)
   table = np.clip((_VALUES[:, None] - low) * scale, 0, 255)
@@ -114,7 +120,9 @@ def _grey(image: Image) -> UInt8[np.ndarray, 'H W 1']:
 
 def color(image: Image, factor: int | float) -> Image:
   """Changes the saturation; 0 is grey."""
-  grey = np.ascontiguousarray(np.broadcast_to(_grey(image), image.shape))
+  grey = _grey(image)
+  if image.shape[-1] == 3:
+    grey = cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB)
   return _blend(grey, image, factor)
 
 
