@@ -88,6 +88,23 @@ def test_check_compares_accuracy_and_classes(recorded, tmp_path):
 
 
 @pytest.mark.slow
+def test_check_compares_classes_as_evaluations_do(recorded, tmp_path):
+  """As words and WordNet ids, 10 and 010 are one class in two spellings."""
+  folder, _, output = recorded
+  shutil.copytree(folder, tmp_path / 'images')
+  shutil.copytree(output, tmp_path / 'result')
+  for color, number in {'blue': '10', 'green': '20', 'red': '30'}.items():
+    for split in ('train', 'test'):
+      path = tmp_path / 'images' / split
+      (path / color).rename(path / f'0{number}')
+    for name in ('config.json', 'labels.txt'):
+      path = tmp_path / 'result' / 'model' / name
+      path.write_text(path.read_text().replace(color, number))
+  table = check_result.check(tmp_path / 'result', str(tmp_path / 'images'))
+  assert '| examples_test | 15 | 15 |' in table
+
+
+@pytest.mark.slow
 def test_results_older_than_a_setting_are_checked(recorded, tmp_path):
   folder, _, output = recorded
   shutil.copytree(output, tmp_path / 'old')

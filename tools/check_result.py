@@ -16,6 +16,7 @@ import ml_collections
 from tools import record_result
 from vit_jax.commands import cli
 from vit_jax.data import batching
+from vit_jax.data import class_names
 from vit_jax.evaluation import evaluator
 from vit_jax.evaluation import scores
 from vit_jax.models import losses
@@ -79,9 +80,8 @@ def _evaluate(
   data, mesh = batching.of_config(config), sharding.make_mesh()
   names = list(weights.class_names)
   nameless = names == weights_lib.numbered_classes(weights.params)  # An .npz.
-  if len(data.class_names) != len(names) or (
-    data.class_names != names and not nameless
-  ):
+  mine, theirs = class_names.comparable(names, data.class_names)
+  if len(theirs) != len(mine) or (theirs != mine and not nameless):
     raise errors.UserError(
       f'{config.dataset} has the classes {", ".join(data.class_names[:3])} ...,'
       f' the model {", ".join(names[:3])} ...'
