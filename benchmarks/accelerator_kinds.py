@@ -25,7 +25,6 @@ from vit_jax.runtime import errors
 
 Row = dict[str, Any]
 
-_PEERS = ('timm', 'transformers')
 _ROUNDS = 5
 _ROUND_SECONDS = 0.5
 
@@ -133,8 +132,8 @@ def _program(function: Callable[..., Any], *inputs: Any) -> harness.Program:
 def model(step: str, **case: Any) -> Row:
   """Measures a training step or a forward pass of a model."""
   what = harness.Case(**case)
-  if what.library in _PEERS:
-    # JAX, which counts the operations, shall leave the memory to PyTorch.
+  if what.library in harness.TORCH_LIBRARIES:
+    # JAX only counts FLOPs here and must not reserve the GPU's memory.
     os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'false'
   program = {'train': programs.train, 'inference': programs.inference}[step](
     what
@@ -152,7 +151,7 @@ def model(step: str, **case: Any) -> Row:
 
 
 def _peak_gib(library: str) -> float | None:
-  if library in _PEERS:
+  if library in harness.TORCH_LIBRARIES:
     import torch  # Peers are not installed everywhere.
 
     if not torch.cuda.is_available():

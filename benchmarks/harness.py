@@ -22,6 +22,7 @@ from vit_jax.runtime import huge_pages
 from vit_jax.runtime import onednn
 
 NUM_CLASSES = 1000
+TORCH_LIBRARIES = ('timm', 'transformers')
 
 
 @dataclasses.dataclass(frozen=True)

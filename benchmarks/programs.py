@@ -25,7 +25,7 @@ _SEED = 0
 
 def train(case: harness.Case) -> harness.Program:
   """Returns a training step: forward, backward, SGD with momentum."""
-  if case.library in ('timm', 'transformers'):
+  if case.library in harness.TORCH_LIBRARIES:
     return _torch_train(case)
   model, params, images = _jax_inputs(case)
   tx = optax.sgd(0.01, momentum=0.9)
@@ -50,7 +50,7 @@ def train(case: harness.Case) -> harness.Program:
 
 def inference(case: harness.Case) -> harness.Program:
   """Returns a forward pass."""
-  if case.library in ('timm', 'transformers'):
+  if case.library in harness.TORCH_LIBRARIES:
     return _torch_inference(case)
   model, params, images = _jax_inputs(case)
   forward = jax.jit(functools.partial(_forward, case.library, model))

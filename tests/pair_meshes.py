@@ -54,7 +54,7 @@ def trained(name, mesh):
 
 
 def distance(tree, other):
-  """Returns the largest difference of two numbers."""
+  """Returns the largest difference between the arrays of two trees."""
   far = jax.tree.map(
     lambda x, y: float(np.abs(np.asarray(x) - np.asarray(y)).max()), tree, other
   )
@@ -71,10 +71,10 @@ def held(tree):
 def compare(name, meshes):
   """Returns differences from one device, and shares of bytes on one device.
 
-  Differences are relative to the way that training went.
+  Differences are relative to the largest change that training makes.
   """
   start, one = trained(name, sharding.make_mesh(devices=jax.devices()[:1]))
-  way = distance(start, one.params)
+  change = distance(start, one.params)
   found = {}
   for kind in meshes:
     _, state = trained(name, sharding.make_mesh(*MESHES[kind]))
@@ -82,7 +82,7 @@ def compare(name, meshes):
     if 'txt' in state.params:
       parts['texts'] = state.params['txt']['Embed_0']
     shares = {part: held(tree) for part, tree in parts.items()}
-    found[kind] = {'far': distance(state.params, one.params) / way, **shares}
+    found[kind] = {'far': distance(state.params, one.params) / change, **shares}
   return found
 
 

@@ -89,7 +89,7 @@ def test_check_compares_accuracy_and_classes(recorded, tmp_path):
 
 @pytest.mark.slow
 def test_check_compares_classes_as_evaluations_do(recorded, tmp_path):
-  """As words and WordNet ids, 10 and 010 are one class in two spellings."""
+  """10 and 010 are two spellings of a class, as are words and WordNet ids."""
   folder, _, output = recorded
   shutil.copytree(folder, tmp_path / 'images')
   shutil.copytree(output, tmp_path / 'result')

@@ -95,8 +95,10 @@ def test_choose_skips_an_implementation_whose_gradients_are_wrong(
     (4, 3, False),
   ],
 )
-def test_attention_by_cudnn_is_that_by_xla(monkeypatch, tokens, others, causal):
-  """XLA computes what cuDNN is asked for; it refuses odd numbers of tokens."""
+def test_cudnn_attention_pads_odd_lengths_and_equals_xla(
+  monkeypatch, tokens, others, causal
+):
+  """A stand-in for cuDNN computes with XLA, and refuses odd numbers of tokens."""
   asked = jax.nn.dot_product_attention
 
   def even_only(query, key, value, **how):

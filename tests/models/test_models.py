@@ -234,7 +234,7 @@ def test_forward_flops_equal_published(name, gflop):
 
 
 @pytest.mark.parametrize('scan', [False, True])
-def test_flops_of_attention_by_cudnn_count(scan):
+def test_flops_include_cudnn_attention(scan):
   config = model_configs.get_model_config('ViT-Ti_16').to_dict()
   plain, cudnn = (
     models.from_config(

@@ -94,8 +94,10 @@ def policy(dtype: Any) -> Policy:
   if jnp.dtype(dtype) != jnp.bfloat16:
     return dataclasses.replace(_FLOAT32, activations=jnp.dtype(dtype).name)
   platform = _PLATFORM.get() or jax.default_backend()
+  if platform == 'gpu':
+    return _GPU
   if platform != 'cpu':
-    return _GPU if platform == 'gpu' else Policy()
+    return Policy()
   return _ONEDNN if onednn.is_used() else Policy(activations='float32')
 
 

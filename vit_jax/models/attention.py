@@ -55,10 +55,10 @@ def _attend_by_cudnn(
   *,
   causal: bool,
 ) -> Float[Array, 'B L N H']:
-  """Returns what queries read from values.
+  """Returns the attention output, computed by cuDNN.
 
-  Some versions of JAX refuse the derivative for odd numbers of tokens. Arrays of them
-  get one token more, which no query that is returned sees.
+  Pads odd numbers of tokens by a masked one: some versions of JAX refuse to
+  differentiate them.
   """
 
   def even(x: Array) -> Array:
@@ -67,7 +67,7 @@ def _attend_by_cudnn(
   def lengths(count: int) -> Array | None:
     if not key.shape[1] % 2:
       return None
-    # A device with a part of the batch needs the same part of these.
+    # The lengths must be split over devices like the batch.
     return sharding.split_batch(jnp.full(query.shape[:1], count, jnp.int32))
 
   padded = even(query)

@@ -103,8 +103,8 @@ def _forward_flops(
 
   def forward(params, inputs, key):
     rngs = {'dropout': key}
-    # Products of cuDNN cannot be counted. Where attention weights are asked for, XLA
-    # computes them.
+    # The products inside cuDNN cannot be counted; asking for the attention weights
+    # selects XLA's attention.
     return model.apply(
       {'params': params},
       **inputs,

@@ -57,14 +57,10 @@ def _histograms(image: Image) -> np.ndarray:
 
 def autocontrast(image: Image) -> Image:
   """Stretches each channel to 0 ... 255."""
-  # Columns first: NumPy takes 20 times as long for pixels, which have 3 numbers.
-  columns = image.reshape(len(image), -1)
-  low, high = (
-    reduce(reduce(columns, axis=0).reshape(image.shape[1:]), axis=0).astype(
-      np.float64
-    )
-    for reduce in (np.min, np.max)
-  )
+  # NumPy reduces whole rows far faster than pixels of three numbers.
+  rows = image.reshape(len(image), -1)
+  low = rows.min(axis=0).reshape(image.shape[1:]).min(axis=0).astype(float)
+  high = rows.max(axis=0).reshape(image.shape[1:]).max(axis=0).astype(float)
   is_flat = high <= low
   scale = 255 / np.where(is_flat, 1, high - low)
   table = np.clip((_VALUES[:, None] - low) * scale, 0, 255)
