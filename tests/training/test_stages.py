@@ -1,6 +1,7 @@
 """Stages run in order, each with its own optimizer, and resume."""
 
 import json
+import math
 
 import jax
 import numpy as np
@@ -182,7 +183,7 @@ def test_epochs_become_steps():
   config.warmup_epochs = 0.0
   config = resolved.in_steps(config, 36)
   got = (config.total_steps, config.eval_every, config.warmup_steps)
-  assert got == (14, 2, 0)
+  assert got == (14, 3, 0)
   config = get_config(
     'images', stages=({'total_epochs': 2}, {'total_steps': 3}), batch=8
   )
@@ -195,6 +196,18 @@ def test_epochs_become_steps():
     config = resolved.in_steps(config, 36)
     assert config.total_steps == 5 + 7 + 7
     assert [s.total_steps for s in resolved.stages(config)] == [5, 7, 7]
+
+
+def test_the_last_interval_in_epochs_ends_with_the_run():
+  for batch in range(1, 60):
+    config = get_config('images', stages=(), total_epochs=6.0, batch=batch)
+    config.eval_every_epochs, config.checkpoint_every_epochs = 2.0, 0.1
+    config = resolved.in_steps(config, 500)
+    assert math.ceil(config.total_steps / config.eval_every) == 3, batch
+    assert math.ceil(config.total_steps / config.checkpoint_every) <= 60, batch
+  config.eval_every_epochs, config.checkpoint_every_epochs = 0.0, 1e-9
+  config = resolved.in_steps(config, 500)
+  assert (config.eval_every, config.checkpoint_every) == (0, 1)
 
 
 def test_epochs_of_a_stage_that_are_none_leave_its_steps():

@@ -1,6 +1,7 @@
 """Settings of a run with nothing left open: defaults, stages, durations in steps."""
 
 from collections.abc import Collection, Mapping
+import math
 from typing import Any
 
 import ml_collections
@@ -48,6 +49,7 @@ EPOCHS = {
   'eval_every': 'eval_every_epochs',
   'checkpoint_every': 'checkpoint_every_epochs',
 }
+_INTERVALS = ('eval_every', 'checkpoint_every')
 
 
 def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
@@ -184,20 +186,26 @@ def in_steps(
 ) -> ml_collections.ConfigDict:
   """Returns a copy with all durations in steps; stages add up to `total_steps`.
 
-  An epoch has `num_examples` training images.
+  An epoch has `num_examples` training images. Intervals are rounded up, so that the
+  last one does not end a few steps before the run does.
   """
 
-  def steps(epochs: float) -> int:
-    return max(1, round(epochs * num_examples / config.batch)) if epochs else 0
+  def steps(name: str, epochs: float) -> int:
+    if not epochs:
+      return 0
+    exact = epochs * num_examples / config.batch
+    # 0.1 * 30 is a little more than 3.
+    whole = math.ceil(exact - 1e-6) if name in _INTERVALS else round(exact)
+    return max(1, whole)
 
   config = config.copy_and_resolve_references()
   changes = [dict(stage) for stage in config.stages]
   for name, epochs in EPOCHS.items():
     if config[epochs] is not None:
-      config[name] = steps(config[epochs])
+      config[name] = steps(name, config[epochs])
     for stage in changes:
       if (of_stage := stage.pop(epochs, None)) is not None:
-        stage[name] = steps(of_stage)
+        stage[name] = steps(name, of_stage)
   for stage in changes:  # They would inherit the sum.
     stage.setdefault('total_steps', config.total_steps)
   if changes:
