@@ -7,6 +7,7 @@ import sys
 import cv2
 from golden_files import GOLDEN
 import jax
+import jax.numpy as jnp
 import numpy as np
 from pictures import picture
 import PIL.Image
@@ -52,6 +53,18 @@ def test_logits_are_those_of_the_module_and_repr_says_what_it_is(token):
   assert repr(token) == (
     'Predictor(vit_token: 32,778 parameters, 10 classes, 32x32 pixels)'
   )
+
+
+def test_a_bfloat16_model_computes_in_bfloat16(token):
+  image = picture()
+  weights = token.weights
+  half = vit_jax.load(TOKEN, dtype='bfloat16')
+  module = weights.module().clone(dtype=jnp.bfloat16)
+  want = module.apply({'params': weights.params}, prepared(image), train=False)
+  got = half.logits(image)
+  assert got.dtype == np.float32
+  np.testing.assert_allclose(got, np.asarray(want, np.float32), atol=1e-3)
+  assert np.abs(got - token.logits(image)).max() > 2e-3
 
 
 def test_all_kinds_of_images_agree(token, tmp_path, monkeypatch):
@@ -180,6 +193,7 @@ def test_wrong_arguments_are_refused():
   for changes, message in (
     ({'on_bad_image': 'error'}, "'error', but must be 'raise' or 'skip'"),
     ({'batch_size': 0}, 'batch_size is 0, but must be at least 1'),
+    ({'dtype': 'float16'}, "dtype is 'float16', must be one of"),
   ):
     with pytest.raises(errors.UserError, match=message):
       vit_jax.load(TOKEN, **changes).predict([picture()])

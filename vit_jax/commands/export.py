@@ -42,7 +42,8 @@ _BATCH = 8  # Images that a program gets at a time.
 
 def define_flags() -> None:
   """Defines the flags of `vit-jax export`."""
-  predictor_flags.define_flags()
+  predictor_flags.define_weights_flags()
+  predictor_flags.define_image_flags()
   flags.DEFINE_string(
     'output', None, 'New file, .onnx or .stablehlo.', required=True
   )
