@@ -78,8 +78,9 @@ class Predictor:
   >>> image = np.zeros([48, 64, 3], np.uint8)
 
   `images` are file names, addresses, arrays [H, W, C] or [H, W] of uint8, uint16 or
-  float32 (65535 and 1.0 are white), or Pillow images; one, a sequence or an array [N, H, W, C] of them; or a source of
-  `data.sources`. They are preprocessed as in evaluation. Methods raise
+  float32 (65535 and 1.0 are white), or Pillow images; one, a sequence or an array
+  [N, H, W, C] of them; or a source of `data.sources`. They are preprocessed as in
+  evaluation. Methods raise
   `errors.UserError` at an image that is missing or cannot be decoded, or if the
   model lacks a trained head, attention or the layer they need. A model with two
   towers gives features and attention of its image tower.
