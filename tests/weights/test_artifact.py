@@ -20,6 +20,7 @@ from vit_jax.data.augmentation import augment
 from vit_jax.data.augmentation import transforms
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
+from vit_jax.weights import array_files
 from vit_jax.weights import artifact
 from vit_jax.weights import formats
 from vit_jax.weights import record as weights_lib
@@ -44,6 +45,40 @@ def test_artifact_keeps_labels_of_any_text(tmp_path):
   (tmp_path / 'artifact' / 'labels.txt').write_text('one\n')
   with pytest.raises(errors.UserError, match='has 1 lines, .* 8 classes'):
     artifact.load(tmp_path / 'artifact')
+
+
+@pytest.mark.parametrize('num_classes', [3, 5])
+@pytest.mark.parametrize('in_place', [False, True])
+def test_weights_that_transformers_saved_again_are_read(
+  tmp_path, caplog, num_classes, in_place
+):
+  weights = dataclasses.replace(
+    random_weights(VIT, size=32, num_classes=3),
+    temperature=0.3,
+    info={'splits': ['train[:80%]', 'train[80%:]']},
+  )
+  artifact.save(tmp_path / 'old', weights)
+  trained = random_weights(VIT, size=32, num_classes=num_classes)
+  trained.params['head']['kernel'] += 1
+  arrays, contents = to_huggingface.export(trained)
+  # It keeps fields of a config that it does not know.
+  config = json.loads((tmp_path / 'old' / 'config.json').read_text())
+  config |= {'id2label': contents['config.json']['id2label']}
+  folder = tmp_path / ('old' if in_place else 'new')
+  folder.mkdir(exist_ok=True)
+  array_files.write_safetensors(arrays, folder / 'model.safetensors')
+  files.write_json(
+    config | {'transformers_version': '5.23.0'}, folder / 'config.json'
+  )
+  for path in (folder, folder / 'model.safetensors'):
+    caplog.clear()
+    got = checkpoint.read(path)
+    np.testing.assert_array_equal(
+      got.params['head']['kernel'], trained.params['head']['kernel']
+    )
+    assert got.class_names == trained.class_names
+    assert (got.temperature, got.info) == (1, {})
+    assert 'saved these weights again: temperature of before' in caplog.text
 
 
 def with_resize(resize, size=32):

@@ -17,6 +17,7 @@ from vit_jax.runtime import files
 from vit_jax.runtime import storage
 from vit_jax.weights import array_files
 from vit_jax.weights import checks
+from vit_jax.weights import extras
 from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import to_huggingface
@@ -100,8 +101,9 @@ def _for_pytorch(
 
 
 def is_artifact(directory: storage.Path) -> bool:
-  """Whether `save` wrote a folder."""
-  return 'format' in files.read_json(directory / CONFIG)
+  """Whether `save` wrote a folder, and transformers has not saved its own since."""
+  config = files.read_json(directory / CONFIG)
+  return 'format' in config and not extras.is_saved_again(config)
 
 
 def find(path: pathlib.Path) -> pathlib.Path | None:

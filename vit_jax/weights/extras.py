@@ -9,10 +9,15 @@ import dataclasses
 import json
 from typing import Any
 
+from absl import logging
+
 from vit_jax.configs import spec
 from vit_jax.weights import record as weights_lib
 
 KEY = 'vit_jax_weights'
+
+# Fields that belong to the parameters they were found with.
+_OF_PARAMETERS = ('class_names', 'thresholds', 'temperature', 'units', 'info')
 
 _SAME = object()
 
@@ -30,6 +35,15 @@ def lost(
   return {} if difference is _SAME else difference
 
 
+def is_saved_again(config: Mapping[str, Any]) -> bool:
+  """Whether transformers wrote a `config.json`, which may have been ours.
+
+  It keeps fields that it does not know, so what they say of parameters may be out
+  of date.
+  """
+  return 'transformers_version' in config
+
+
 def described(
   weights: weights_lib.Weights,
   config: Mapping[str, Any],
@@ -37,6 +51,9 @@ def described(
   **fields: Any,
 ) -> weights_lib.Weights:
   """Returns weights with the fields of a format and those that it lost.
+
+  Fields that belong to other parameters are left out, with a warning, if
+  transformers saved the weights again.
 
   Args:
     weights: parameters and all that they tell.
@@ -46,6 +63,13 @@ def described(
   """
   said = {k: v for k, v in preprocessing.items() if v is not None}
   kept = dict(config.get(KEY, {}))
+  if is_saved_again(config):
+    stale = [k for k in _OF_PARAMETERS if kept.pop(k, None) and k != 'info']
+    if stale:
+      logging.warning(
+        'transformers has saved these weights again: %s of before are left out.',
+        ', '.join(stale),
+      )
   record = weights.preprocessing.changed(said).changed(
     kept.pop('preprocessing', {})
   )
