@@ -1,8 +1,10 @@
 """Mistakes in --config, each of which gives one line."""
 
+import operator
 import sys
 
 from absl import flags
+import flax.traverse_util
 from golden_files import REPOSITORY
 from ml_collections import config_flags
 from processes import HANG_SECONDS
@@ -10,6 +12,7 @@ from processes import start_command
 import pytest
 
 from vit_jax.commands import cli
+from vit_jax.configs import common
 from vit_jax.runtime import errors
 
 RUN_FILES = {
@@ -47,6 +50,37 @@ def test_a_closed_pipe_ends_without_a_message():
   assert process.returncode in (0, 141)  # Where all was written before.
 
 
+def parsed(words, monkeypatch):
+  """Returns (rest of the words, settings, names that the words set)."""
+  values = flags.FlagValues()
+  config_flags.DEFINE_config_file('config', flag_values=values)
+  monkeypatch.setattr(flags, 'FLAGS', values)
+  monkeypatch.setattr('sys.argv', words)  # Where config_flags looks for names.
+  rest = cli._parse_flags(words)
+  return rest, values.config, config_flags.get_override_values(values['config'])
+
+
+def test_settings_that_may_be_none_are_set_to_none(monkeypatch):
+  base = common.get_config()
+  flat = flax.traverse_util.flatten_dict(base.to_dict(), sep='.')
+  names = [name for name, value in flat.items() if value is None]
+  assert {'total_epochs', 'pp.mean', 'pp.shots', 'tfds_data_dir'} <= {*names}
+  words = ['main.py', f'--config={REPOSITORY}/configs/digits.py', 'word']
+  words += [f'--config.{name}=None' for name in names]
+  rest, config, given = parsed([*words, '--config.seed=3'], monkeypatch)
+  assert rest == ['main.py', 'word']
+  assert config.seed == 3
+  assert {*given} == {*names, 'seed'}
+  for name in names:
+    assert operator.attrgetter(name)(config) is None, name
+
+
+def test_settings_that_must_have_a_value_are_not_set_to_none(monkeypatch):
+  words = ['main.py', f'--config={REPOSITORY}/configs/digits.py']
+  with pytest.raises(SystemExit, match='config.seed=None: '):
+    parsed([*words, '--config.seed=None'], monkeypatch)
+
+
 @pytest.mark.parametrize(
   'value, message',
   [
@@ -79,11 +113,7 @@ def test_a_wrong_run_file_gives_one_line(value, message, tmp_path, monkeypatch):
   for name, text in RUN_FILES.items():
     (tmp_path / name).write_text(text)
   folder = REPOSITORY if value.startswith('configs') else tmp_path
-  values = flags.FlagValues()
-  config_flags.DEFINE_config_file('config', flag_values=values)
-  monkeypatch.setattr(flags, 'FLAGS', values)
   words = f'main.py --config={folder}/{value}'.split()
-  monkeypatch.setattr('sys.argv', words)  # Where config_flags looks for names.
   with pytest.raises(SystemExit, match=f'^main.py: .*{message}') as error:
-    cli._parse_flags(words)
+    parsed(words, monkeypatch)
   assert '\n' not in error.value.code

@@ -191,12 +191,34 @@ def test_refuse_settings_that_all_stages_set(name):
 
 
 @pytest.mark.parametrize(
+  'steps', set(resolved.EPOCHS) & set(resolved.STAGE_SETTINGS)
+)
+def test_refuse_durations_that_all_stages_set_in_the_other_unit(steps):
+  epochs = resolved.EPOCHS[steps]
+  for name, other, value in ((steps, epochs, 2.0), (epochs, steps, 3)):
+    stages = ({other: value}, {other: value, 'total_steps': 4})
+    reason = unused.find(digits(stages=stages), name)
+    assert reason == 'each of config.stages sets its own', name
+
+
+@pytest.mark.parametrize(
   'settings, given, reason',
   [
     (
       {'total_epochs': 2.0},
       ('total_steps', 'total_epochs'),
       'total_epochs overrides it',
+    ),
+    ({'total_epochs': None}, ('total_steps', 'total_epochs'), ''),
+    (
+      {'class_weights': 'balanced', 'pp': {'balance_classes': True}},
+      ('class_weights',),
+      'all classes equally frequent',
+    ),
+    (
+      {'class_weights': '1,2', 'pp': {'balance_classes': True}},
+      ('class_weights',),
+      '',
     ),
     ({'pp': {'pad': 1}}, ('pp.crop_area',), 'take windows instead'),
     ({'pp': {'resize': 9}}, ('pp.crop_ratio',), 'take windows instead'),

@@ -16,6 +16,7 @@ import jax
 from ml_collections import config_flags
 
 import vit_jax
+from vit_jax.commands import none_flags
 from vit_jax.commands import setting_flags
 from vit_jax.commands import setting_values
 from vit_jax.configs import run_files
@@ -152,7 +153,10 @@ REFUSALS = (
 
 def _parse_flags(argv: Sequence[str]) -> list[str]:
   try:
+    argv, nones = none_flags.without(argv)
     rest = flags.FLAGS(argv)
+    if nones:
+      none_flags.apply(nones)
     _warn_of_repeated_flags()
     _refuse_addresses()
     if 'config' in flags.FLAGS:  # A missing file raises only on access.

@@ -138,8 +138,10 @@ def _draw(dataset: str, split: str, options: flags.FlagValues) -> None:
   )
   sheet = contact_sheet.of_classes(source)
   _, data = cv2.imencode('.png', sheet[..., ::-1])
+  path = storage.local_path(options.sheet)
   with errors.writing(f'sheet={options.sheet}'):
-    storage.write_bytes(data.tobytes(), storage.local_path(options.sheet))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    storage.write_bytes(data.tobytes(), path)
   total, most = len(source.class_names), contact_sheet.MOST_IMAGES
   which = 'every class' if total <= most else f'{most} of {total} classes'
   text = f'Images of {which} are in {options.sheet}.'

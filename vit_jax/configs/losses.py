@@ -10,6 +10,9 @@ _NUMBERS = re.compile(
   r'(\d*\.)?\d*[1-9]\d*(\.\d*)?(,(\d*\.)?\d*[1-9]\d*(\.\d*)?)*'
 )
 
+# A value of `config.class_weights`.
+BALANCED = 'balanced'
+
 # How a student learns from its teacher, see `config.distill`.
 SOFT, HARD = 'soft', 'hard'
 
@@ -49,4 +52,4 @@ def declare(config: types.SimpleNamespace) -> None:
 
 
 def _is_class_weights(text: str) -> bool:
-  return text in ('', 'balanced') or _NUMBERS.fullmatch(text) is not None
+  return text in ('', BALANCED) or _NUMBERS.fullmatch(text) is not None

@@ -36,7 +36,8 @@ class Setting:
       return
     if value is None or not self._is_possible(value):
       hint = errors.did_you_mean(str(value), map(str, self.choices))
-      finite = ' and finite' if value == math.inf else ''
+      is_said = 'finite' in self.allowed
+      finite = ' and finite' if value == math.inf and not is_said else ''
       raise errors.UserError(
         f'{name} is {value!r}, must be {self.allowed}{finite}.{hint}'
       )

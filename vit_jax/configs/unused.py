@@ -43,10 +43,12 @@ def find(
 ) -> str:
   """Returns why a setting has no effect; '' if it has one."""
   if name in resolved.STAGE_SETTINGS and config.stages:
-    same = {name, resolved.EPOCHS.get(name, name)}
+    units = ({name}, *({steps, x} for steps, x in resolved.EPOCHS.items()))
+    same = set.union(*(x for x in units if name in x))
     if all(same & set(stage) for stage in config.stages):
       return 'each of config.stages sets its own'
-  if (epochs := resolved.EPOCHS.get(name)) in given:
+  epochs = resolved.EPOCHS.get(name)
+  if epochs in given and config[epochs] is not None:
     return f'config.{epochs} overrides it'
   reasons = (
     reason
@@ -114,6 +116,13 @@ _RULES: tuple[tuple[tuple[str, ...], _Rule, str], ...] = (
     ('class_weights', 'focal_gamma'),
     lambda config: not labels.has_captions(config),
     'captions have no classes',
+  ),
+  (
+    ('class_weights',),
+    lambda config: (
+      config.class_weights != losses.BALANCED or not config.pp.balance_classes
+    ),
+    'config.pp.balance_classes makes all classes equally frequent',
   ),
   (
     tuple(f'columns.{name}' for name in common.get_config().columns),

@@ -65,7 +65,7 @@ def make_mesh(
     sizes = [total // known if s == -1 else s for s in sizes]
   if math.prod(sizes) != total or min(sizes) < 1:
     raise errors.UserError(
-      f'config.mesh is data={data}, fsdp={fsdp}, model={model}, whose product'
+      f'config.mesh is data {data}, fsdp {fsdp}, model {model}, whose product'
       f' must be the {total} devices there are; one may be -1, the rest.'
     )
   # Linen needs axes whose sharding the compiler propagates.
