@@ -232,7 +232,7 @@ def test_a_run_trains_reports_and_is_evaluated(rows, tmp_path):
 
 def test_the_command_says_what_a_table_has(rows, tmp_path):
   path = write(rows, tmp_path / 't.csv')
-  sheet = tmp_path / 'sheet.png'
+  sheet = tmp_path / 'new' / 'sheet.png'
   text = call_command('data', str(path), f'--sheet={sheet}').stdout
   both = call_command('data', str(path), f'--sheet={sheet}', '--json')
   assert json.loads(both.stdout)['splits']

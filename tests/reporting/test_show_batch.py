@@ -1,15 +1,18 @@
 """Contact sheets show the images and labels of a batch."""
 
 import cv2
+from golden_files import GOLDEN
 import numpy as np
 from processes import call_command
 import pytest
 from run_files import tiny
+from runs import run_file
 from runs import tiny_lit
 
 from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
 
+folder_config = run_file('configs/folder.py')
 COLOURS = {'blue': 2, 'green': 1, 'red': 0}  # Channels, in RGB; see `pictures`.
 
 
@@ -33,6 +36,14 @@ def test_images_have_their_labels(image_folder, test):
     assert mean[COLOURS[name]] == pytest.approx(160, abs=25)
   if test:
     assert [name for [name] in captions].count('red') == 5
+
+
+def test_weights_decide_the_size_of_images(image_folder):
+  config = folder_config.get_config(
+    f'{GOLDEN / "vit_token.npz"},{image_folder}'
+  )
+  images, _ = contact_sheet.load_batch(config, 2, test=False)
+  assert images.shape == (2, 32, 32, 3)
 
 
 def test_mixed_images_have_two_labels(image_folder):

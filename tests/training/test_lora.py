@@ -13,6 +13,7 @@ from vit_jax import checkpoint
 from vit_jax import train
 from vit_jax.models import lora
 from vit_jax.runtime import errors
+from vit_jax.training import evaluate
 from vit_jax.training import resolve
 from vit_jax.training import tasks
 
@@ -36,6 +37,16 @@ def run(tmp_path_factory):
   config = get_config(make_image_folder(workdir / 'images'), ema_decay=0.5)
   train.train_and_evaluate(config, str(workdir))
   return workdir
+
+
+@pytest.mark.slow
+def test_evaluating_with_other_settings_of_the_model_warns(run, caplog):
+  want = evaluate.evaluate(get_config(run / 'images', ema_decay=0.5), str(run))
+  assert 'trained otherwise' not in caplog.text
+  config = get_config(run / 'images', ema_decay=0.5, lora_alpha=16.0)
+  got = evaluate.evaluate(config, str(run))
+  assert 'trained otherwise: lora_alpha was 8.0, is 16.0.' in caplog.text
+  assert got['loss_test'] != want['loss_test']
 
 
 @pytest.mark.slow

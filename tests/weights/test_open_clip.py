@@ -30,6 +30,7 @@ def test_outputs_are_those_of_open_clip(name):
   np.testing.assert_allclose(logits, io['logits'], atol=1e-5)
   record, is_usual = weights.preprocessing, name == 'open_clip'
   assert record.interpolation == 'bicubic'
+  assert weights.spec.posemb_resize == 'bicubic_antialias'
   assert record.resize_test == (16 if is_usual else None)
   assert weights.loss == ('softmax' if is_usual else 'sigmoid')
   tokenizer = weights.model['pp']['tokenizer_name']

@@ -151,6 +151,13 @@ def test_damaged_json_is_named(tmp_path):
     checkpoint.load(folder)
 
 
+NOT_SQUARE = {
+  'shape': (64, 96, 3),
+  'classifier': 'token_mean',
+  'transformer': {**VIT['transformer'], 'block': {'layer_scale': 1.0}},
+}
+
+
 @pytest.mark.parametrize(
   'to, changes, message',
   [
@@ -161,12 +168,23 @@ def test_damaged_json_is_named(tmp_path):
     ),
     ('huggingface', {'representation_size': 8}, 'with representation_size=8'),
     ('timm', {'representation_size': 8}, 'no tanh layer'),
+    # Its LayerScale, which transformers has, is not the reason.
+    ('huggingface', NOT_SQUARE, r'no model with image_size=\(64, 96\)\.'),
   ],
 )
 def test_convert_names_unsupported_features(tmp_path, to, changes, message):
   weights = random_weights(VIT, **changes)
   with pytest.raises(errors.UserError, match=message):
     formats.convert(weights, str(tmp_path / 'x'), to)
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('to', ['timm', 'npz'])
+def test_a_model_that_ends_without_layernorm_is_refused(tmp_path, to):
+  weights = checkpoint.read(GOLDEN / 'clip_classifier')
+  with pytest.raises(errors.UserError, match='LayerNorm after its blocks') as e:
+    formats.convert(weights, str(tmp_path / f'x.{to}'), to)
+  assert '\n' not in str(e.value)
   assert not list(tmp_path.iterdir())
 
 

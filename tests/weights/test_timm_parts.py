@@ -78,6 +78,19 @@ def test_images_keep_their_size_if_patches_leave_out_its_last_pixels(tmp_path):
   assert (how.size, how.resize_test) == ((35, 35), 38)  # As 35 / 0.9 in timm.
 
 
+@pytest.mark.parametrize('classifier', ['gap', 'token'])
+@pytest.mark.parametrize('registers', [0, 1, 4])
+def test_positions_of_models_with_registers_are_resized_as_timm_does(
+  classifier, registers
+):
+  weights = random_weights(
+    VIT, classifier=classifier, num_registers=registers, num_positioned=0
+  )
+  config = {'architecture': 'vit_medium_patch16_reg_gap_256'}
+  method = architectures.posemb_resize(config, weights.spec)
+  assert method == ('bicubic_antialias' if registers else 'zoom')
+
+
 def test_modules_that_timm_adapts_are_named():
   def named(config, channels=3):
     weights = random_weights(config, shape=(64, 64, channels))

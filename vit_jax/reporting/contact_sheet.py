@@ -10,6 +10,7 @@ import ml_collections
 import numpy as np
 
 from vit_jax.configs import labels as labels_lib
+from vit_jax.configs import resolved
 from vit_jax.data import batching
 from vit_jax.data import decoding
 from vit_jax.data import label_texts
@@ -35,7 +36,8 @@ def load_batch(
 ) -> tuple[Float[np.ndarray, 'B H W C'], Captions]:
   """Returns images in [0, 1] and the lines of text for each.
 
-  With `test`, these are test images, as evaluation sees them. No weights are read.
+  With `test`, these are test images, as evaluation sees them. Weights are read only
+  where they decide the size of the images.
 
   Raises:
     errors.UserError: if a setting or a file is wrong, or there are no labels.
@@ -46,9 +48,10 @@ def load_batch(
       ' labels can be shown.'
     )
   # No model is needed: normalisation is undone below.
-  run = resolve.resolve(
-    config, get_pretrained=lambda _: (None, {'model': {}}), measure=False
-  )
+  none: resolve.Pretrained = (None, {'model': {}})
+  has_size = resolved.complete(config).pp.crop is not None
+  get_pretrained = (lambda _: none) if has_size else resolve.read_pretrained
+  run = resolve.resolve(config, get_pretrained=get_pretrained, measure=False)
   config, data = run.config, batching.of_config(run.config, run.splits)
   if test:
     batches = pipeline.eval_batches(

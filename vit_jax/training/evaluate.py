@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from absl import logging
 import jax
 import ml_collections
 
@@ -13,8 +14,12 @@ from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.training import out_of_memory
 from vit_jax.training import resolve
 from vit_jax.training import same_data
+from vit_jax.training import start
 from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
+
+# What messages about settings begin with that say what parameters mean.
+_OF_MODEL = ('model.', 'lora_', *(f'{name} ' for name in resolve.DECIDED))
 
 
 def evaluate(
@@ -42,6 +47,7 @@ def evaluate(
     )
   run = resolve.resolve(config, begun=folder)
   same_data.check_outputs(folder, run.splits)
+  _warn_of_changes(folder, run.config)
   with out_of_memory.advice(run.config):
     task = tasks.make(run)
     like = dataclasses.replace(task.stages[0].like, opt_state=())
@@ -53,3 +59,12 @@ def evaluate(
     with errors.writing(folder.evaluation):
       files.write_json(metrics, folder.evaluation)
   return metrics
+
+
+def _warn_of_changes(
+  folder: workdir_lib.Workdir, config: ml_collections.ConfigDict
+) -> None:
+  """Warns of settings of the model or its images that differ from those of the run."""
+  rows = start.changed(files.read_json(folder.config), start.plain(config))
+  if rows := [row for row in rows if row.startswith(_OF_MODEL)]:
+    logging.warning('The run was trained otherwise: %s.', ', '.join(rows))

@@ -28,7 +28,7 @@ from vit_jax.weights import released
 Pretrained = tuple[weights_lib.Weights | None, dict[str, Any]]
 
 # Settings that the weights or the run so far decide if a config leaves them open.
-_DECIDED = (
+DECIDED = (
   'model',
   'vocabulary',
   'layer_norm_epsilon',
@@ -120,7 +120,7 @@ def resolve(
   if begun:
     saved = files.read_json(begun.config)
     flat = {**saved, **{f'pp.{k}': v for k, v in saved.get('pp', {}).items()}}
-    known = {name: flat.get(name) for name in _DECIDED}
+    known = {name: flat.get(name) for name in DECIDED}
   elif config.pretrained:
     weights, known = get_pretrained(config)
   is_open = [

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 import math
 from typing import Any
 
+import numpy as np
+
 from vit_jax import models
 from vit_jax.configs import images
 from vit_jax.configs import labels as labels_lib
@@ -36,9 +38,23 @@ def check(
       f'does not make a model: {errors.first_line(e)} Its shapes or its'
       f' config.json are damaged, or belong to another architecture.'
     ) from e
-  check_fit(
-    record.flatten(weights.params), record.flatten(want), 'its model', names
-  )
+  flat = record.flatten(weights.params)
+  check_fit(flat, record.flatten(want), 'its model', names)
+  _check_numbers(flat, names or {})
+
+
+def _check_numbers(flat: Mapping[str, Any], names: Mapping[str, str]) -> None:
+  """Raises `WeightsError` if a parameter is NaN or infinite."""
+  with np.errstate(over='ignore', invalid='ignore'):
+    # A sum is finite only if all numbers are, and fast.
+    suspects = [n for n, x in flat.items() if not np.isfinite(np.sum(x))]
+  for name in suspects:
+    bad = np.count_nonzero(~np.isfinite(flat[name]))
+    if bad:
+      raise record.WeightsError(
+        f'has {bad} of {np.size(flat[name])} numbers in {names.get(name, name)} that'
+        f' are NaN or infinite: its training diverged, or the file is damaged.'
+      )
 
 
 def _check_outputs(weights: record.Weights) -> None:

@@ -86,11 +86,11 @@ def _plain(weights: weights_lib.Weights) -> dict[str, Any]:
     if field.name not in ('params', 'source', 'vocabulary')
   }
   fields['preprocessing'] = dataclasses.asdict(weights.preprocessing)
-  if weights.model and not spec.has_texts(weights.model):
-    # Formats have defaults of their own.
-    resize = {'posemb_resize': weights.spec.posemb_resize}
-    fields['model'] = {**weights.model, **resize}
-  return json.loads(json.dumps(fields))
+  fields = json.loads(json.dumps(fields))
+  if weights.model:  # Formats have defaults of their own.
+    tower = spec.image_tower(fields['model'])
+    tower['posemb_resize'] = weights.spec.posemb_resize
+  return fields
 
 
 def _difference(want: Any, have: Any) -> Any:

@@ -60,8 +60,8 @@ def write(
   Names are the official ones, or big_vision's of models that only it has.
 
   Raises:
-    errors.UserError: for another ending, rotations, which no array tells, or a ViT
-      without position embeddings, which would be read as one with fixed ones.
+    errors.UserError: for another ending, or what no array tells: rotations, no
+      position embeddings, no LayerNorm after the blocks.
   """
   if path.suffix != '.npz':
     raise errors.UserError(f'{path} must end in .npz.')
@@ -76,6 +76,16 @@ def write(
     raise errors.UserError(
       'An .npz without position embeddings is read as one of big_vision, which'
       ' computes them, but these weights have none. Try to=timm.'
+    )
+  if (
+    what
+    and what.family == 'vit'
+    and what.depth
+    and not (what.last_norm or weights.known_model().get('fc_norm'))
+  ):
+    raise errors.UserError(
+      'An .npz is read as a ViT with a LayerNorm after its blocks, which these'
+      ' weights have not. Try to=huggingface.'
     )
   if what and what.family == 'vit':
     weights = token_positions.positioned(weights)

@@ -155,7 +155,7 @@ def _image(tower: Mapping[str, Any], quick: bool) -> dict[str, Any]:
     },
     'classifier': _POOLS[tower.get('pool_type', 'tok')],
     'representation_size': None,
-    'posemb_resize': 'bicubic',
+    'posemb_resize': 'bicubic_antialias',
   }
   # Of one token, the LayerNorm may come before or after.
   if tower.get('final_ln_after_pool') and model['classifier'] != 'token':

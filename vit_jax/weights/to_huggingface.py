@@ -64,11 +64,14 @@ def _with_family(
   """Returns weights that a family has; a classifier may lose its LayerScale."""
   try:
     return weights, _family_of(weights, head)
-  except errors.UserError:
+  except errors.UserError as e:
     folded = layer_scale.multiplied_in(weights) if head else weights
     if folded is weights:
       raise
-  key = _family_of(folded, head)
+    try:
+      key = _family_of(folded, head)
+    except errors.UserError:  # LayerScale is not what keeps them out.
+      raise e from None
   logging.warning(
     'transformers has no LayerScale in such a model: kernels are multiplied by'
     ' it, so the same outputs may round otherwise.'
@@ -138,9 +141,10 @@ def _harmless(
   ours, theirs = weights.spec, spec.of(again)
   pools_by_attention = 'map' in f'{ours.pooling} {theirs.pooling}'
   has_same_tokens = ours.extra_tokens == theirs.extra_tokens
+  resizes = 'posemb_resize=', 'image.posemb_resize='
   if weights.class_names or pools_by_attention or not has_same_tokens:
-    return ('posemb_resize=',)
-  return 'posemb_resize=', 'classifier='
+    return resizes
+  return *resizes, 'classifier='
 
 
 def _not_square(

@@ -106,7 +106,8 @@ def name_of(config: Mapping[str, Any]) -> str:
 
 def posemb_resize(config: Mapping[str, Any], what: spec.ModelSpec) -> str:
   """Returns how position embeddings of a model are resized, if it has any."""
-  newer = what.num_prefix_tokens > 1 or what.pooling in ('map', 'token_map')
+  more_tokens = what.num_prefix_tokens > what.has_class_token
+  newer = more_tokens or what.pooling in ('map', 'token_map')
   if newer or re.fullmatch(_RESIZED, name_of(config)):
     return _RESIZE if what.position_embeddings else 'zoom'
   return 'zoom'
