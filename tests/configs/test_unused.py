@@ -191,7 +191,7 @@ def test_refuse_settings_that_all_stages_set(name):
 
 
 @pytest.mark.parametrize(
-  'steps', set(resolved.EPOCHS) & set(resolved.STAGE_SETTINGS)
+  'steps', sorted(set(resolved.EPOCHS) & set(resolved.STAGE_SETTINGS))
 )
 def test_refuse_durations_that_all_stages_set_in_the_other_unit(steps):
   epochs = resolved.EPOCHS[steps]

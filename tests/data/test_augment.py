@@ -106,14 +106,16 @@ def test_resize_test_crops_the_centre(shape, resize, resized):
     ((20, 90), None, (24, 20)),
   ],
 )
-def test_bicubic_pixels_are_those_of_pillow(shape, resize, resized):
+@pytest.mark.parametrize('interpolation', transforms.PILLOW)
+def test_pixels_are_those_of_pillow(interpolation, shape, resize, resized):
   image = picture(0, *shape)
+  name = interpolation.removesuffix('_antialias').upper()
   whole = PIL.Image.fromarray(image).resize(
-    resized[::-1], PIL.Image.Resampling.BICUBIC
+    resized[::-1], PIL.Image.Resampling[name]
   )
   top, left = (resized[0] - 24) // 2, (resized[1] - 20) // 2
   want = np.asarray(whole)[top : top + 24, left : left + 20]
-  how = {'interpolation': 'bicubic'}
+  how = {'interpolation': interpolation}
   transform = transforms.EvalImage((24, 20), resize, **how)
   on_host = transform.map({'image': image})['image']
   np.testing.assert_array_equal(on_host, want)
@@ -122,7 +124,7 @@ def test_bicubic_pixels_are_those_of_pillow(shape, resize, resized):
   preprocess = augment.Preprocess((24, 20), resize_test=resize, **how)
   on_device = jax.jit(preprocess.eval)(image[None])[0] * 127.5 + 127.5
   np.testing.assert_allclose(on_device, want, atol=1.01)
-  assert np.mean(np.abs(on_device - want) > 0.5) < 0.01
+  assert np.mean(np.abs(on_device - want) > 0.5) < 0.02  # Halves are rounded.
 
 
 JITTER = jax.jit(color_jitter.color_jitter, static_argnums=2)

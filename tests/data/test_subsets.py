@@ -1,5 +1,7 @@
 """A few images of each class, and each class as often."""
 
+import math
+
 import numpy as np
 from pictures import make_image_folder
 import pytest
@@ -95,7 +97,7 @@ def test_an_epoch_is_the_images_that_are_trained_on(
   trained_on = len(task.data.train)
   assert images in (None, trained_on)
   assert run.config.total_steps == round(7 * trained_on / 2)
-  assert run.config.eval_every == round(trained_on / 2)
+  assert run.config.eval_every == math.ceil(trained_on / 2)
   assert opened == [config.pp.train, 'test']
 
 

@@ -13,10 +13,47 @@ import numpy as np
 import pytest
 
 from vit_jax import checkpoint
+from vit_jax.configs import images
 from vit_jax.runtime import errors
 from vit_jax.weights import array_files
 from vit_jax.weights import formats
+from vit_jax.weights import pillow_filters
 from vit_jax.weights import to_huggingface
+
+
+@pytest.mark.parametrize('to', ['huggingface', 'timm'])
+@pytest.mark.parametrize('interpolation', images.INTERPOLATIONS)
+def test_interpolations_are_filters_of_pillow_elsewhere(
+  tmp_path, to, interpolation
+):
+  weights = random_weights(VIT, size=32)
+  how = dataclasses.replace(weights.preprocessing, interpolation=interpolation)
+  weights = dataclasses.replace(weights, preprocessing=how)
+  formats.convert(weights, str(tmp_path / 'x'), to)
+  assert checkpoint.read(tmp_path / 'x').preprocessing == how
+  # The official filter is not Pillow's, so we keep it beside the nearest one.
+  path = tmp_path / 'x' / 'config.json'
+  config = json.loads(path.read_text())
+  del config['vit_jax_weights']
+  path.write_text(json.dumps(config))
+  plain = checkpoint.read(tmp_path / 'x').preprocessing.interpolation
+  assert plain == {'bilinear': 'bilinear_antialias'}.get(
+    interpolation, interpolation
+  )
+
+
+def test_filters_that_are_not_supported_warn(caplog):
+  for pillow, ours in (
+    (2, 'bilinear_antialias'),
+    ('bilinear', 'bilinear_antialias'),
+    (3, 'bicubic'),
+    (None, None),
+    ('random', None),
+  ):
+    assert pillow_filters.interpolation(pillow, 'x') == ours
+  assert not caplog.text
+  assert pillow_filters.interpolation(1, 'x') == 'bicubic'
+  assert 'x: images were resized by the filter lanczos, which' in caplog.text
 
 
 def pooled(name, classifier):

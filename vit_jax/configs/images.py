@@ -22,7 +22,7 @@ AUGREG = {
   'strong2': ((2, 20), 0.8),
 }
 
-INTERPOLATIONS = ('bilinear', 'bicubic')
+INTERPOLATIONS = ('bilinear', 'bilinear_antialias', 'bicubic')
 
 MOST_CHANNELS = 512  # OpenCV resizes no more.
 
@@ -106,9 +106,10 @@ def declare() -> types.SimpleNamespace:
   pp.resize_test = rules.such(
     None, _size, 'an integer or (height, width)', kind=object
   )
-  # How evaluation resizes: 'bilinear' as TensorFlow and the official code do,
-  # 'bicubic' as Pillow does, which averages where it makes an image smaller. None:
-  # the value of the pretrained weights; without weights, 'bilinear'.
+  # How evaluation resizes: 'bilinear' as TensorFlow and the official code do;
+  # 'bilinear_antialias' and 'bicubic' as Pillow does, which averages where it makes
+  # an image smaller. None: the value of the pretrained weights; without weights,
+  # 'bilinear'.
   pp.interpolation = rules.one_of(*INTERPOLATIONS, kind=str)
   _add_pixels(pp)
   _add_augmentation(pp)

@@ -20,6 +20,7 @@ training_run    reads the checkpoints of a run
 artifact        reads and writes WORKDIR/artifact
 array_files     arrays in `.npz` and `.safetensors`
 other_models    what is not read, and why
+pillow_filters  how PyTorch's libraries resize images
 infer           names and shapes to the model they belong to
 vocabularies    the file of a tokeniser beside weights
 extras          keeps fields that a format cannot hold

@@ -14,12 +14,11 @@ from vit_jax.weights import checks
 from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import other_models
+from vit_jax.weights import pillow_filters
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import vocabularies
 from vit_jax.weights.families import state_dicts
 
-BICUBIC = 3
-RESAMPLE = {2: 'bilinear', BICUBIC: 'bicubic'}  # Numbers of Pillow's filters.
 _BICUBIC_PROCESSORS = (  # Where the file does not say it.
   'BitImageProcessor',
   'CLIPImageProcessor',
@@ -121,9 +120,8 @@ def _describe(
     labels = {int(i): name for i, name in labels.items()}
     class_names = [labels.get(i, n) for i, n in enumerate(class_names)]
   mean, std = _normalisation(preprocessor)
-  resize_test = _resize_test(
-    preprocessor, size, weights.known_model()['model_name']
-  )
+  model_name = weights.known_model()['model_name']
+  resize_test = _resize_test(preprocessor, size, model_name)
   return extras.described(
     weights,
     config,
@@ -132,7 +130,7 @@ def _describe(
       'mean': mean,
       'std': std,
       'resize_test': resize_test,
-      'interpolation': _interpolation(preprocessor),
+      'interpolation': _interpolation(preprocessor, model_name),
     },
     class_names=class_names,
     **_OF_PROBLEM.get(config.get('problem_type', ''), {}),
@@ -154,12 +152,14 @@ def _normalisation(
   return tuple(x / scale for x in mean), tuple(x / scale for x in std)
 
 
-def _interpolation(preprocessor: Mapping[str, Any]) -> str | None:
+def _interpolation(
+  preprocessor: Mapping[str, Any], model_name: str
+) -> str | None:
   """Returns how images are resized; None if nothing tells."""
   name = preprocessor.get('image_processor_type', '').removesuffix('Fast')
-  usual = BICUBIC if name in _BICUBIC_PROCESSORS else None
+  usual = 'bicubic' if name in _BICUBIC_PROCESSORS else None
   resample = preprocessor.get('resample', usual)
-  return None if resample is None else RESAMPLE.get(resample, 'bilinear')
+  return pillow_filters.interpolation(resample, model_name)
 
 
 def _resize_test(

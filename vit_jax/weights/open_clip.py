@@ -12,6 +12,7 @@ from vit_jax.weights import checks
 from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import open_clip_names
+from vit_jax.weights import pillow_filters
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import vocabularies
 from vit_jax.weights.families import state_dicts
@@ -82,7 +83,9 @@ def from_state_dict(
     {
       'mean': how.get('mean', families.CLIP_MEAN),
       'std': how.get('std', families.CLIP_STD),
-      'interpolation': how.get('interpolation', 'bicubic'),
+      'interpolation': pillow_filters.interpolation(
+        how.get('interpolation', 'bicubic'), model_name
+      ),
       'resize_test': _resize_test(how.get('resize_mode', 'shortest'), size),
     },
     loss='sigmoid' if 'b' in weights.params else 'softmax',

@@ -14,6 +14,7 @@ from vit_jax.weights import extras
 from vit_jax.weights import families
 from vit_jax.weights import huggingface
 from vit_jax.weights import layer_scale
+from vit_jax.weights import pillow_filters
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import token_positions
 from vit_jax.weights.families import state_dicts
@@ -189,7 +190,6 @@ def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
   size = {'height': height, 'width': width}
   preprocessing = weights.preprocessing
   resize = preprocessing.resize_test
-  resample = {name: number for number, name in huggingface.RESAMPLE.items()}
   steps: dict[str, Any] = {
     'image_processor_type': 'ViTImageProcessor',
     'size': size,
@@ -207,7 +207,7 @@ def _preprocessor(weights: weights_lib.Weights) -> dict[str, Any]:
   return {
     **steps,
     'do_resize': True,
-    'resample': resample[preprocessing.interpolation],
+    'resample': pillow_filters.number(preprocessing.interpolation),
     'do_rescale': True,
     'rescale_factor': 1 / 255,
     'do_normalize': True,

@@ -5,8 +5,9 @@ and normalised inside the step. Photographs are resized on the host. Both kinds
 change colours and are erased here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -72,20 +73,27 @@ def resize(images: Sent, size: crops.Size) -> Images:
   return crop_and_resize(images, jnp.tile(box, (len(images), 1)), size)
 
 
-def resize_bicubic(images: Sent, size: crops.Size) -> Images:
-  """Resizes as Pillow does: first columns, then rows, each rounded to integers."""
+def resize_as_pillow(images: Sent, size: crops.Size, method: str) -> Images:
+  """Resizes as Pillow does: first columns, then rows, each rounded to integers.
+
+  `method` is JAX's name of the filter.
+  """
   x = jnp.asarray(images, jnp.float32)
   for axis in (2, 1):
     if x.shape[axis] == size[axis - 1]:
       continue
     shape = (*x.shape[:axis], size[axis - 1], *x.shape[axis + 1 :])
-    x = jax.image.resize(x, shape, 'cubic', antialias=True)
+    x = jax.image.resize(x, shape, method, antialias=True)
     x = jnp.floor(jnp.clip(x, 0, 255) + 0.5)
   return x
 
 
 # How evaluation resizes, by `config.pp.interpolation`.
-RESIZES = {'bilinear': resize, 'bicubic': resize_bicubic}
+RESIZES: dict[str, Callable[[Sent, crops.Size], Images]] = {
+  'bilinear': resize,
+  'bilinear_antialias': functools.partial(resize_as_pillow, method='linear'),
+  'bicubic': functools.partial(resize_as_pillow, method='cubic'),
+}
 
 
 def _random_flip(key: Key[Array, ''], images: Images) -> Images:

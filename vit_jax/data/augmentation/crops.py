@@ -123,12 +123,12 @@ def resized_size(
 ) -> Size:
   """Returns a size with the shorter side `resize`, or `resize` itself.
 
-  The longer side is rounded, for 'bicubic' down, as torchvision does.
+  The longer side is rounded; for filters of Pillow down, as torchvision does.
   """
   if not isinstance(resize, int):
     return resize
   shorter = min(height, width)
-  if interpolation == 'bicubic':
+  if interpolation != 'bilinear':
     return resize * height // shorter, resize * width // shorter
   scale = resize / shorter
   return round(height * scale), round(width * scale)

@@ -18,6 +18,12 @@ from vit_jax.data import decoding
 from vit_jax.data.augmentation import crops
 from vit_jax.data.augmentation import randaugment
 
+# Pillow's filters, by `config.pp.interpolation`.
+PILLOW = {
+  'bilinear_antialias': PIL.Image.Resampling.BILINEAR,
+  'bicubic': PIL.Image.Resampling.BICUBIC,
+}
+
 Image = decoding.Image
 Resized = UInt8[np.ndarray, 'h w C'] | Float32[np.ndarray, 'h w C']
 
@@ -126,18 +132,17 @@ class TrainImage(crops.RandomCrop, grain.transforms.RandomMap):
     return image[top : top + self.size[0], left : left + self.size[1]]
 
 
-def resize_bicubic(image: Image, size: crops.Size) -> Resized:
+def resize_as_pillow(
+  image: Image, size: crops.Size, interpolation: str
+) -> Resized:
   """Resizes as Pillow does, which averages where it makes an image smaller.
 
   It takes channel by channel: Pillow has no pictures of other channels than 1, 3 and 4,
   nor colours of float32, which stays float32.
   """
+  how = PILLOW[interpolation]
   channels = [
-    np.asarray(
-      PIL.Image.fromarray(channel).resize(
-        size[::-1], PIL.Image.Resampling.BICUBIC
-      )
-    )
+    np.asarray(PIL.Image.fromarray(channel).resize(size[::-1], how))
     for channel in np.moveaxis(image, -1, 0)
   ]
   return np.stack(channels, axis=-1)
@@ -149,17 +154,17 @@ def eval_image(
   resize: int | crops.Size | None = None,
   interpolation: str = 'bilinear',
 ) -> Pending | Shaped[np.ndarray, 'h w C']:
-  """Resizes uint8 to fixed point, uint16 in steps of 1/256, or 'bicubic' to uint8.
+  """Resizes uint8 to fixed point, uint16 in steps of 1/256, or as Pillow to uint8.
 
-  float32 stays float32. That is exact enough at half the bytes of float32; rounding to uint8, as Pillow
-  does, would change a prediction in a thousand of the official models. `resize` is
-  the shorter side, or (height, width), of an image whose centre is then cropped to
-  `size`.
+  float32 stays float32. That is exact enough at half the bytes of float32; rounding
+  to uint8, as Pillow does, would change a prediction in a thousand of the official
+  models. `resize` is the shorter side, or (height, width), of an image whose centre
+  is then cropped to `size`.
   """
-  if interpolation == 'bicubic':
+  if interpolation in PILLOW:
     height, width, _ = image.shape
-    resized = crops.resized_size(height, width, resize or size, 'bicubic')
-    image = resize_bicubic(image, resized)
+    resized = crops.resized_size(height, width, resize or size, interpolation)
+    image = resize_as_pillow(image, resized, interpolation)
     return np.ascontiguousarray(image[crops.centre(resized, size)])
   if image.dtype == np.uint8:
     # OpenCV computes in float32 and rounds once, at the end.

@@ -8,7 +8,6 @@ from typing import Any
 
 from absl import logging
 
-from vit_jax.configs import images
 from vit_jax.configs import spec
 from vit_jax.runtime import files
 from vit_jax.weights import array_files
@@ -16,6 +15,7 @@ from vit_jax.weights import checks
 from vit_jax.weights import extras
 from vit_jax.weights import infer
 from vit_jax.weights import other_models
+from vit_jax.weights import pillow_filters
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import torch_layout
 from vit_jax.weights.timm import architectures
@@ -168,7 +168,9 @@ def _describe(
       'mean': pretrained.get('mean'),
       'std': pretrained.get('std'),
       'resize_test': _resize_test(pretrained, size, model['model_name']),
-      'interpolation': _interpolation(pretrained),
+      'interpolation': pillow_filters.interpolation(
+        pretrained.get('interpolation'), model['model_name']
+      ),
     },
     model=model,
     class_names=class_names,
@@ -194,12 +196,6 @@ def _describe_encoder(
   encoder['layer_norm_epsilon'] = arguments.get(
     architectures.NORM_EPSILON, architectures.EPSILON
   )
-
-
-def _interpolation(pretrained: Mapping[str, Any]) -> str | None:
-  """Returns how timm resizes an image; None if it is not known here."""
-  name = pretrained.get('interpolation')
-  return name if name in images.INTERPOLATIONS else None
 
 
 def _resize_test(

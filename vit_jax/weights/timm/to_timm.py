@@ -10,6 +10,7 @@ from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.weights import extras
+from vit_jax.weights import pillow_filters
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import to_huggingface
 from vit_jax.weights import token_positions
@@ -118,7 +119,7 @@ def _pretrained_cfg(
     'input_size': [channels, height, width],
     'mean': to_huggingface.per_channel(preprocessing.mean, channels),
     'std': to_huggingface.per_channel(preprocessing.std, channels),
-    'interpolation': preprocessing.interpolation,
+    'interpolation': pillow_filters.name(preprocessing.interpolation),
     **_crop(weights),
     'num_classes': len(weights.class_names),
     **_adapted(weights, names),
