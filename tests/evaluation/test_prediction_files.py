@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import itertools
 import json
 
 from made import random_weights
@@ -189,10 +190,38 @@ def test_labels_have_the_names_of_the_model(image_folder, tmp_path):
 
 def test_other_endings_are_refused_before_anything_is_read():
   result = call_command('predict', '--model=nowhere', '--output=x.xls', 'y')
-  assert 'output=x.xls must end in .csv, .jsonl, .parquet' in result.stderr
+  assert 'output=x.xls must end in .csv, .jsonl or .parquet' in result.stderr
   result = call_command(
     'evaluate', '--model=nowhere', '--dataset=digits', '--predictions=x.xls'
   )
   assert '--predictions=x.xls must end in .csv' in result.stderr
   with pytest.raises(errors.UserError, match='must end in'):
     prediction_files.write([], 'x')
+
+
+@pytest.mark.parametrize(
+  'words',
+  [
+    ('predict', '--model=nowhere', '--output', 'x.csv', 'y'),
+    ('predict', '--model=nowhere', '--html', 'x.html', 'y'),
+    (
+      'evaluate',
+      '--model=nowhere',
+      '--dataset=nowhere',
+      '--predictions',
+      'x.csv',
+    ),
+    ('data', 'nowhere', '--sheet', 'x.png'),
+    ('show_batch', '--config=digits', '--output', 'x.png'),
+    ('export', '--model=nowhere', '--output', 'x.onnx'),
+  ],
+)
+def test_folders_are_refused_before_anything_is_read(tmp_path, words):
+  flag, name = next(
+    pair for pair in itertools.pairwise(words) if pair[1][1] == '.'
+  )
+  (tmp_path / name).mkdir()
+  words = [str(tmp_path / name) if w == name else w for w in words]
+  result = call_command(*words)
+  assert result.returncode == 1
+  assert f'{flag}={tmp_path / name} is a folder. Name a file.' in result.stderr

@@ -12,6 +12,7 @@ standard deviation are those of pixels from 0 to 1, for config.pp.mean and confi
 from collections.abc import Sequence
 import dataclasses
 import json
+import pathlib
 import sys
 
 from absl import flags
@@ -27,6 +28,7 @@ from vit_jax.data.rows import row_weights
 from vit_jax.data.rows import table_files
 from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
+from vit_jax.runtime import files
 from vit_jax.runtime import storage
 
 _MOST_BROKEN = 5  # Broken files that are named.
@@ -56,6 +58,8 @@ def main(argv: Sequence[str]) -> None:
   options = flags.FLAGS
   if len(argv) != 2:
     raise errors.UserError('Name one data set: vit-jax data FOLDER_OR_NAME')
+  sheet = options.sheet  # Checked before anything takes long.
+  path = files.output_path(sheet, ('.png',), 'sheet') if sheet else None
   dataset = argv[1]
   config = common.with_dataset(common.get_config(), dataset)
   found = survey.of_dataset(
@@ -69,8 +73,8 @@ def main(argv: Sequence[str]) -> None:
     print(json.dumps(found, indent=2, ensure_ascii=False))
   else:
     print('\n'.join(describe(dataset, found)))
-  if options.sheet:
-    _draw(dataset, found['splits']['train']['split'], options)
+  if path:
+    _draw(dataset, found['splits']['train']['split'], path)
 
 
 def _columns() -> table_files.Columns:
@@ -129,20 +133,19 @@ def _examples(found: dict) -> list[str]:
   return [f'    {first} and {second}' for first, second in found['examples']]
 
 
-def _draw(dataset: str, split: str, options: flags.FlagValues) -> None:
+def _draw(dataset: str, split: str, path: pathlib.Path) -> None:
   source = sources.get_source(
     dataset,
     split,
-    data_dir=options.tfds_data_dir,
+    data_dir=flags.FLAGS.tfds_data_dir,
     columns=_columns(),
   )
   sheet = contact_sheet.of_classes(source)
   _, data = cv2.imencode('.png', sheet[..., ::-1])
-  path = storage.local_path(options.sheet)
-  with errors.writing(f'sheet={options.sheet}'):
+  with errors.writing(f'sheet={path}'):
     path.parent.mkdir(parents=True, exist_ok=True)
     storage.write_bytes(data.tobytes(), path)
   total, most = len(source.class_names), contact_sheet.MOST_IMAGES
   which = 'every class' if total <= most else f'{most} of {total} classes'
-  text = f'Images of {which} are in {options.sheet}.'
+  text = f'Images of {which} are in {path}.'
   print(text, file=sys.stderr)  # The JSON is on standard output.

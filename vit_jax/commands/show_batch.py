@@ -16,6 +16,7 @@ import cv2
 from vit_jax.commands import cli
 from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
+from vit_jax.runtime import files
 from vit_jax.runtime import storage
 
 
@@ -30,9 +31,7 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
   cli.refuse_words(argv)
   options = flags.FLAGS
-  path = storage.local_path(options.output)
-  if path.suffix != '.png':
-    raise errors.UserError(f'output={path} must end in .png.')
+  path = files.output_path(options.output, ('.png',))
   images, captions = contact_sheet.load_batch(
     options.config, options.num, test=options.test
   )

@@ -10,7 +10,6 @@ import numpy as np
 
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
-from vit_jax.runtime import storage
 
 Row = tuple[str, np.ndarray]
 
@@ -25,17 +24,12 @@ def write(rows: Iterable[Row], output: str) -> int:
   Raises:
     errors.UserError: if the file cannot be written, or there are no rows.
   """
-  path = storage.local_path(output)
-  write_rows = _WRITERS.get(path.suffix)
-  if write_rows is None:
-    raise errors.UserError(
-      f'output={output} must end in {" or ".join(_WRITERS)}.'
-    )
+  path = files.output_path(output, _WRITERS)
   with (
     errors.writing(f'output={output}'),
     files.replaced_file(path) as temporary,
   ):
-    count = write_rows(iter(rows), temporary)
+    count = _WRITERS[path.suffix](iter(rows), temporary)
     if not count:
       raise errors.UserError('None of the images can be decoded.')
   return count

@@ -15,7 +15,6 @@ from vit_jax.evaluation import multilabel
 from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
-from vit_jax.runtime import storage
 from vit_jax.weights import record as weights_lib
 
 Row = dict[str, Any]
@@ -108,12 +107,9 @@ _DESCRIBE: dict[str, Callable[..., Row]] = {
 }
 
 
-def check(output: str, flag: str = 'output') -> None:
-  """Raises `errors.UserError`, with the flag, unless a file has a known ending."""
-  if pathlib.PurePath(output).suffix not in _WRITERS:
-    raise errors.UserError(
-      f'{flag}={output} must end in {", ".join(_WRITERS)}.'
-    )
+def check(output: str, flag: str = 'output') -> pathlib.Path:
+  """Returns the path; raises `errors.UserError` unless `write` can write it."""
+  return files.output_path(output, _WRITERS, flag)
 
 
 def write(rows: Iterable[Row], output: str, flag: str = 'output') -> None:
@@ -121,8 +117,7 @@ def write(rows: Iterable[Row], output: str, flag: str = 'output') -> None:
 
   JSON lines have the probabilities as one object, the others a column for each.
   """
-  check(output, flag)
-  path = storage.local_path(output)
+  path = check(output, flag)
   with (
     errors.writing(f'{flag}={output}'),
     files.replaced_file(path) as temporary,

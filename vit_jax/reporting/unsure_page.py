@@ -1,7 +1,6 @@
 """The page of the images that a model is least sure about."""
 
 from collections.abc import Mapping, Sequence
-import pathlib
 
 from vit_jax import predictor as predictor_lib
 from vit_jax.configs import labels as labels_lib
@@ -30,8 +29,7 @@ _ORDERS: Mapping[str, str] = {
 
 def check(path: str) -> None:
   """Raises `errors.UserError` unless a file is named as a page."""
-  if pathlib.PurePath(path).suffix != _SUFFIX:
-    raise errors.UserError(f'html={path} must end in {_SUFFIX}.')
+  files.output_path(path, (_SUFFIX,), 'html')
 
 
 def write(

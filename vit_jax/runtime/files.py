@@ -1,6 +1,6 @@
 """Text, JSON and lines in files; files and folders replaced as a whole."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 import contextlib
 import json
 import os
@@ -10,6 +10,25 @@ from typing import Any
 
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
+
+
+def output_path(
+  output: str, endings: Collection[str], flag: str = 'output'
+) -> pathlib.Path:
+  """Returns the local path of a file to write, before anything takes long.
+
+  Raises:
+    errors.UserError: with the flag, if its name has none of the endings, or it is a
+      folder or an address.
+  """
+  path = storage.local_path(output)
+  if path.suffix not in endings:
+    *most, last = endings
+    known = f'{", ".join(most)} or {last}' if most else last
+    raise errors.UserError(f'{flag}={output} must end in {known}.')
+  if path.is_dir():
+    raise errors.UserError(f'{flag}={output} is a folder. Name a file.')
+  return path
 
 
 def write_text(text: str, path: storage.Path) -> None:

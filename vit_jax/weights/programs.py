@@ -19,7 +19,6 @@ from vit_jax.models import arithmetic
 from vit_jax.models import inference
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
-from vit_jax.runtime import storage
 from vit_jax.weights import quantization
 from vit_jax.weights import record as weights_lib
 
@@ -115,10 +114,7 @@ def export(
 
 def check_output(output: str, precision: str) -> pathlib.Path:
   """Returns the path of a program; raises if it exists or cannot have a precision."""
-  path = storage.local_path(output)
-  if path.suffix not in PRECISIONS:
-    endings = ' or '.join(PRECISIONS)
-    raise errors.UserError(f'output={output} must end in {endings}.')
+  path = files.output_path(output, PRECISIONS)
   if precision not in PRECISIONS[path.suffix]:
     raise errors.UserError(
       f'quantize={precision} is not possible in output={output}: {path.suffix} files'
