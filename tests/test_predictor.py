@@ -1,5 +1,6 @@
 """A trained model predicts the classes of images of any kind."""
 
+import dataclasses
 import io
 import json
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 import vit_jax
 from vit_jax import checkpoint
+from vit_jax import predictor
 from vit_jax.commands import output
 from vit_jax.data import inputs
 from vit_jax.data.augmentation import augment
@@ -65,6 +67,12 @@ def test_a_bfloat16_model_computes_in_bfloat16(token):
   assert got.dtype == np.float32
   np.testing.assert_allclose(got, np.asarray(want, np.float32), atol=1e-3)
   assert np.abs(got - token.logits(image)).max() > 2e-3
+  # Weights remember the precision of their run.
+  model = {**weights.model, 'dtype': 'bfloat16'}
+  weights = dataclasses.replace(weights, model=model)
+  np.testing.assert_array_equal(predictor.Predictor(weights).logits(image), got)
+  whole = predictor.Predictor(weights, dtype='float32')
+  np.testing.assert_array_equal(whole.logits(image), token.logits(image))
 
 
 def test_all_kinds_of_images_agree(token, tmp_path, monkeypatch):

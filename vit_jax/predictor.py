@@ -35,7 +35,7 @@ def load(
   batch_size: int = 32,
   on_bad_image: str = 'raise',
   mirror: bool = False,
-  dtype: str = 'float32',
+  dtype: str | None = None,
 ) -> 'Predictor':
   """Returns a trained model, ready for use.
 
@@ -55,8 +55,9 @@ def load(
     on_bad_image: 'raise' names an image that cannot be decoded, 'skip' omits it.
     mirror: whether probabilities are the mean of those of an image and of its
       mirror image.
-    dtype: 'float32', or 'bfloat16', which is faster where the hardware multiplies
-      it. Outputs are float32.
+    dtype: precision of the computation: 'float32', or 'bfloat16', which is faster
+      where the hardware multiplies it; None for that of the run that made the
+      weights, else 'float32'. Outputs are float32.
 
   Raises:
     errors.UserError: if there are no such weights, or not of an image model.
@@ -98,13 +99,15 @@ class Predictor:
     batch_size: int = 32,
     on_bad_image: str = 'raise',
     mirror: bool = False,
-    dtype: str = 'float32',
+    dtype: str | None = None,
   ):
     """Puts the parameters on the devices; `load` documents the arguments."""
     weights_lib.check_vision(weights)
-    common.RULES['dtype'].check(dtype, 'dtype')
     tower = weights.image_tower()
-    module = tower.module().clone(dtype=jnp.dtype(dtype))
+    module = tower.module()
+    if dtype is not None:
+      common.RULES['dtype'].check(dtype, 'dtype')
+      module = module.clone(dtype=jnp.dtype(dtype))
     assert isinstance(module, capture.Model)
     self.weights = weights
     self.skipped: dict[str, str] = {}
@@ -194,23 +197,15 @@ class Predictor:
       pooling: 'cls' (class token), 'gap' (mean of the patches), 'tokens' (all
         tokens, [N, L, D]); None for that of the model.
     """
-    function = self._features(layer, pooling)
+    function = capture.features(self._module, layer, pooling)
     return self._stacked(('features', layer, pooling), function, images)
 
   def iter_features(
     self, images: Any, layer: int | None = None, pooling: str | None = None
   ) -> Rows:
     """Yields the index and the `features` of each decoded image."""
-    function = self._features(layer, pooling)
+    function = capture.features(self._module, layer, pooling)
     return self._outputs(('features', layer, pooling), function, images)
-
-  def _features(
-    self, layer: int | None, pooling: str | None
-  ) -> Callable[..., Array]:
-    if layer is None and pooling is None:
-      headless = self._module.clone(num_classes=None)
-      return functools.partial(inference.apply, headless)
-    return capture.features(self._module, layer, pooling)
 
   def attention(self, images: Any) -> Float32[np.ndarray, 'N layers heads L L']:
     """Returns attention weights of all layers and heads; each row sums to 1.

@@ -33,10 +33,10 @@ def define_flags() -> None:
   define_image_flags()
   flags.DEFINE_enum(
     'dtype',
-    'float32',
+    None,
     common.RULES['dtype'].choices,
-    'Precision of the computation; bfloat16 is faster where the hardware multiplies'
-    ' it.',
+    'Precision of the computation, by default that of the run that made the model,'
+    ' else float32.',
   )
 
 
@@ -74,7 +74,10 @@ def from_flags() -> predictor.Predictor:
 
 
 def from_weights(
-  weights: weights_lib.Weights, *, mirror: bool = False, dtype: str = 'float32'
+  weights: weights_lib.Weights,
+  *,
+  mirror: bool = False,
+  dtype: str | None = None,
 ) -> predictor.Predictor:
   """Returns a model that is applied to images as the flags say."""
   options = flags.FLAGS

@@ -1,6 +1,7 @@
 """Tokens and attention weights from inside a model."""
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
 import flax.traverse_util
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vit_jax.configs import spec
+from vit_jax.models import inference
 from vit_jax.models.mixer import MlpMixer
 from vit_jax.models.vit import VisionTransformer
 from vit_jax.runtime import errors
@@ -25,7 +27,8 @@ def features(
 
   Args:
     module: a ViT or a Mixer.
-    layer: a block, from 1 to the depth; None for the last LayerNorm.
+    layer: a block, from 1 to the depth; None for the last LayerNorm or, without
+      `pooling` too, the input of the head.
     pooling: 'cls' (class token), 'gap' (mean of the patches), 'tokens' (all
       tokens, [B, L, D]); None for the pooling of the model, where 'gap' stands
       for attention.
@@ -33,6 +36,9 @@ def features(
   Raises:
     errors.UserError: if the model has no such layer or token.
   """
+  headless = module.clone(num_classes=None)
+  if layer is None and pooling is None:
+    return functools.partial(inference.apply, headless)
   model = spec.of_module(module)
   name = _layer_name(model, layer)
   has_token = model.pooling in ('token', 'token_mean')
@@ -43,7 +49,6 @@ def features(
     )
   if pooling == 'cls' and not model.has_class_token:
     raise errors.UserError('The model has no class token. Use the pooling gap.')
-  headless = module.clone(num_classes=None)
 
   def apply(params: Any, images: Float[Array, 'B H W C']) -> Array:
     flat = _intermediates(

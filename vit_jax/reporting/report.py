@@ -10,7 +10,6 @@ import statistics
 from typing import Any
 
 import flax.traverse_util
-import ml_collections
 
 from vit_jax import checkpoint
 from vit_jax import models
@@ -86,7 +85,7 @@ def of_workdir(
     data=_flat(files.read_json(run.dataset)),
     environment=_flat(files.read_json(run.environment)),
     model=_model(weights),
-    **_test_images(weights, source, settings),
+    **_test_images(weights, source, settings.batch_eval),
   )
   with errors.writing(run.report):
     files.write_text(text, run.report)
@@ -168,7 +167,7 @@ def _model(weights: weights_lib.Weights | None) -> str:
 def _test_images(
   weights: weights_lib.Weights | None,
   source: sources.LabelledSource | None,
-  settings: ml_collections.ConfigDict,
+  batch_size: int,
 ) -> dict[str, Any]:
   """Returns the sections about test images; empty if there is nothing to predict."""
   if weights is None or source is None or weights.vocabulary:
@@ -176,9 +175,6 @@ def _test_images(
   if weights_lib.has_zero_head(weights.params):  # Before the first step.
     return {}
   predictor = predictor_lib.Predictor(
-    weights,
-    batch_size=settings.batch_eval,
-    on_bad_image='skip',
-    dtype=settings.dtype,  # So that its scores are those of the run.
+    weights, batch_size=batch_size, on_bad_image='skip'
   )
   return examples.sections(predictor, source)
