@@ -65,6 +65,7 @@ def _warn_of_changes(
   folder: workdir_lib.Workdir, config: ml_collections.ConfigDict
 ) -> None:
   """Warns of settings of the model or its images that differ from those of the run."""
-  rows = start.changed(files.read_json(folder.config), start.plain(config))
+  saved = files.read_json(folder.config)
+  rows = start.changed(saved, start.plain(config)) if saved else []
   if rows := [row for row in rows if row.startswith(_OF_MODEL)]:
     logging.warning('The run was trained otherwise: %s.', ', '.join(rows))
