@@ -208,9 +208,9 @@ def test_the_last_interval_in_epochs_ends_with_the_run():
   config.eval_every_epochs, config.checkpoint_every_epochs = 0.0, 1e-9
   config = resolved.in_steps(config, 500)
   assert (config.eval_every, config.checkpoint_every) == (0, 1)
-  config.eval_every_epochs, config.batch = 0.1, 1
-  assert 0.1 * 30 > 3
-  assert resolved.in_steps(config, 30).eval_every == 3
+  config.eval_every_epochs, config.batch = 0.07, 1
+  assert 0.07 * 100 > 7
+  assert resolved.in_steps(config, 100).eval_every == 7
 
 
 def test_epochs_of_a_stage_that_are_none_leave_its_steps():

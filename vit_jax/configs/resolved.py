@@ -194,7 +194,7 @@ def in_steps(
     if not epochs:
       return 0
     exact = epochs * num_examples / config.batch
-    # 0.1 * 30 is a little more than 3.
+    # 0.07 * 100 is a little more than 7.
     whole = math.ceil(exact - 1e-6) if name in _INTERVALS else round(exact)
     return max(1, whole)
 
