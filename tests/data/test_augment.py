@@ -124,7 +124,8 @@ def test_pixels_are_those_of_pillow(interpolation, shape, resize, resized):
   preprocess = augment.Preprocess((24, 20), resize_test=resize, **how)
   on_device = jax.jit(preprocess.eval)(image[None])[0] * 127.5 + 127.5
   np.testing.assert_allclose(on_device, want, atol=1.01)
-  assert np.mean(np.abs(on_device - want) > 0.5) < 0.02  # Halves are rounded.
+  most = {'bilinear_antialias': 0.02, 'bicubic': 0.01}[interpolation]
+  assert np.mean(np.abs(on_device - want) > 0.5) < most
 
 
 JITTER = jax.jit(color_jitter.color_jitter, static_argnums=2)
