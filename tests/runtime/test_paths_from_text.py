@@ -6,7 +6,7 @@ from golden_files import REPOSITORY
 
 # Methods and attributes of a path that look at its text alone.
 _OF_TEXT = ('name', 'parts', 'stem', 'suffix')
-# Names of temporary folders, which are no addresses, by file.
+# Names of temporary folders, by file. They are always local paths.
 _OURS = {'runtime/files.py': ('name',)}
 
 

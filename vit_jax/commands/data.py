@@ -16,7 +16,6 @@ import pathlib
 import sys
 
 from absl import flags
-import cv2
 
 from vit_jax.commands import dataset_flags
 from vit_jax.configs import common
@@ -29,7 +28,6 @@ from vit_jax.data.rows import table_files
 from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
-from vit_jax.runtime import storage
 
 _MOST_BROKEN = 5  # Broken files that are named.
 
@@ -141,10 +139,7 @@ def _draw(dataset: str, split: str, path: pathlib.Path) -> None:
     columns=_columns(),
   )
   sheet = contact_sheet.of_classes(source)
-  _, data = cv2.imencode('.png', sheet[..., ::-1])
-  with errors.writing(f'sheet={path}'):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    storage.write_bytes(data.tobytes(), path)
+  contact_sheet.write(sheet, path, 'sheet')
   total, most = len(source.class_names), contact_sheet.MOST_IMAGES
   which = 'every class' if total <= most else f'{most} of {total} classes'
   text = f'Images of {which} are in {path}.'

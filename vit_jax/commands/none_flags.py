@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import functools
 import operator
+import re
 
 from absl import flags
 import flax.traverse_util
@@ -10,19 +11,20 @@ from ml_collections import config_flags
 
 from vit_jax.configs import common
 
+_NONE = re.compile(r'--?config\.([\w.]+)=None')
+
 
 def without(argv: Sequence[str]) -> tuple[list[str], list[str]]:
   """Returns the other arguments, and the settings that are to be None.
 
   Only settings whose default is None may be.
   """
+  found = {word: match[1] for word in argv if (match := _NONE.fullmatch(word))}
+  if not found:  # As usual.
+    return list(argv), []
   flat = flax.traverse_util.flatten_dict(common.get_config().to_dict(), sep='.')
-  words = {f'config.{k}=None': k for k, v in flat.items() if v is None}
-  found = [(word, words.get(word.lstrip('-'))) for word in argv]
-  return (
-    [word for word, name in found if name is None],
-    [name for _, name in found if name is not None],
-  )
+  found = {k: name for k, name in found.items() if flat.get(name, '') is None}
+  return [word for word in argv if word not in found], list(found.values())
 
 
 def apply(names: Sequence[str]) -> None:

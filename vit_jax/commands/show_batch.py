@@ -11,13 +11,10 @@ shows others.
 from collections.abc import Sequence
 
 from absl import flags
-import cv2
 
 from vit_jax.commands import cli
 from vit_jax.reporting import contact_sheet
-from vit_jax.runtime import errors
 from vit_jax.runtime import files
-from vit_jax.runtime import storage
 
 
 def define_flags() -> None:
@@ -36,8 +33,5 @@ def main(argv: Sequence[str]) -> None:
     options.config, options.num, test=options.test
   )
   sheet = contact_sheet.draw(images, captions)
-  _, data = cv2.imencode('.png', sheet[..., ::-1])
-  with errors.writing(f'output={options.output}'):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    storage.write_bytes(data.tobytes(), path)
+  contact_sheet.write(sheet, path, 'output')
   print(f'{len(images)} images are in {options.output}.')

@@ -68,6 +68,8 @@ class ModelSpec:
     block: name of the blocks, without their number.
     last_norm: name of the LayerNorm after the blocks, before the pooling; ''
       if it comes after the pooling or there is none.
+    ends_with_norm: whether there is one after the blocks, before or after the
+      pooling; True without blocks.
     extra_tokens: number of the tokens before those of the patches, by parameter.
     num_positioned: how many of them have position embeddings.
     position_embeddings: parameter with one embedding per token; '' without one.
@@ -91,6 +93,7 @@ class ModelSpec:
   num_heads: int = 0
   block: str
   last_norm: str
+  ends_with_norm: bool = True
   extra_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
   num_positioned: int = 0
   position_embeddings: str = ''
@@ -222,6 +225,7 @@ def _vit(model: ModelConfig) -> ModelSpec:
     num_heads=encoder.get('num_heads', 0),
     block='encoderblock',
     last_norm='encoder_norm' if norm_is_last else '',
+    ends_with_norm=bool(not encoder or norm_is_last or model.get('fc_norm')),
     extra_tokens=tokens,
     num_positioned=(
       tokens['cls'] + tokens['dist'] if positioned is None else positioned

@@ -43,9 +43,9 @@ def find(
 ) -> str:
   """Returns why a setting has no effect; '' if it has one."""
   if name in resolved.STAGE_SETTINGS and config.stages:
-    units = ({name}, *({steps, x} for steps, x in resolved.EPOCHS.items()))
-    same = set.union(*(x for x in units if name in x))
-    if all(same & set(stage) for stage in config.stages):
+    pairs = (pair for pair in resolved.EPOCHS.items() if name in pair)
+    same = next(pairs, (name,))
+    if all(set(same) & set(stage) for stage in config.stages):
       return 'each of config.stages sets its own'
   epochs = resolved.EPOCHS.get(name)
   if epochs in given and config[epochs] is not None:

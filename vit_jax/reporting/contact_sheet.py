@@ -1,6 +1,7 @@
 """One picture with many images: a batch as training sees it, or some of each class."""
 
 import math
+import pathlib
 
 from absl import logging
 import cv2
@@ -18,6 +19,7 @@ from vit_jax.data import pipeline
 from vit_jax.data import sources
 from vit_jax.reporting import colours
 from vit_jax.runtime import errors
+from vit_jax.runtime import storage
 from vit_jax.training import resolve
 
 Sheet = UInt8[np.ndarray, 'rows columns 3']
@@ -86,6 +88,14 @@ def load_batch(
 def _captions(labels: ArrayLike, data: batching.Data) -> Captions:
   source = data.train.source
   return [label_texts.lines(label, source) for label in np.asarray(labels)]
+
+
+def write(sheet: Sheet, path: pathlib.Path, flag: str) -> None:
+  """Writes a PNG file; raises `errors.UserError`, with the flag, if it cannot."""
+  _, data = cv2.imencode('.png', sheet[..., ::-1])
+  with errors.writing(f'{flag}={path}'):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    storage.write_bytes(data.tobytes(), path)
 
 
 def of_classes(source: sources.LabelledSource) -> Sheet:

@@ -18,7 +18,7 @@ from vit_jax.training import start
 from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
 
-# What messages about settings begin with that say what parameters mean.
+# Settings that decide what the parameters compute, as `start.changed` begins its rows.
 _OF_MODEL = ('model.', 'lora_', *(f'{name} ' for name in resolve.DECIDED))
 
 

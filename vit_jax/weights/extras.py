@@ -64,11 +64,11 @@ def described(
   said = {k: v for k, v in preprocessing.items() if v is not None}
   kept = dict(config.get(KEY, {}))
   if is_saved_again(config):
-    stale = [k for k in _OF_PARAMETERS if kept.pop(k, None) and k != 'info']
-    if stale:
+    stale = {k: kept.pop(k, None) for k in _OF_PARAMETERS}
+    if told := [k for k, x in stale.items() if x and k != 'info']:
       logging.warning(
         'transformers has saved these weights again: %s of before are left out.',
-        ', '.join(stale),
+        ', '.join(told),
       )
   record = weights.preprocessing.changed(said).changed(
     kept.pop('preprocessing', {})

@@ -77,12 +77,7 @@ def write(
       'An .npz without position embeddings is read as one of big_vision, which'
       ' computes them, but these weights have none. Try to=timm.'
     )
-  if (
-    what
-    and what.family == 'vit'
-    and what.depth
-    and not (what.last_norm or weights.known_model().get('fc_norm'))
-  ):
+  if what and not what.ends_with_norm:
     raise errors.UserError(
       'An .npz is read as a ViT with a LayerNorm after its blocks, which these'
       ' weights have not. Try to=huggingface.'

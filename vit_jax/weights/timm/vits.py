@@ -104,9 +104,7 @@ def _missing(module: Any, what: spec.ModelSpec) -> dict[str, bool]:
     'activation but the exact GELU beside rotations': rotates
     and (activation == 'quick_gelu' or not encoder.get('exact_gelu')),
     'causal attention': bool(block.get('causal')),
-    'model without a LayerNorm after its blocks': not (
-      what.last_norm or module.fc_norm
-    ),
+    'model without a LayerNorm after its blocks': not what.ends_with_norm,
   }
 
 
