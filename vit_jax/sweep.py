@@ -263,7 +263,7 @@ def check_same(
   )
   if changed := start.changed(before, now):
     raise errors.UserError(
-      f'{workdir} has a run of other settings: {", ".join(changed)}. Choose'
+      f'{workdir} has a run of other settings: {", ".join(changed.values())}. Choose'
       f' another workdir, or delete that folder to run it again.'
     )
   same_data.check(workdir, run.splits, resumed=True)

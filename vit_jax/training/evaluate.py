@@ -18,9 +18,6 @@ from vit_jax.training import start
 from vit_jax.training import state as state_lib
 from vit_jax.training import tasks
 
-# Settings that decide what the parameters compute, as `start.changed` begins its rows.
-_OF_MODEL = ('model.', 'lora_', *(f'{name} ' for name in resolve.DECIDED))
-
 
 def evaluate(
   config: ml_collections.ConfigDict, workdir: str
@@ -66,6 +63,11 @@ def _warn_of_changes(
 ) -> None:
   """Warns of settings of the model or its images that differ from those of the run."""
   saved = files.read_json(folder.config)
-  rows = start.changed(saved, start.plain(config)) if saved else []
-  if rows := [row for row in rows if row.startswith(_OF_MODEL)]:
-    logging.warning('The run was trained otherwise: %s.', ', '.join(rows))
+  changed = start.changed(saved, start.plain(config)) if saved else {}
+  clauses = [
+    clause
+    for name, clause in changed.items()
+    if name.startswith(('model.', 'lora_')) or name in resolve.DECIDED
+  ]
+  if clauses:
+    logging.warning('The run was trained otherwise: %s.', ', '.join(clauses))

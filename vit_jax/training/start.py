@@ -108,8 +108,10 @@ def plain(config: ml_collections.ConfigDict) -> dict[str, Any]:
   return json.loads(config.to_json_best_effort())
 
 
-def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-  """Returns the settings that differ, with both values.
+def changed(
+  before: Mapping[str, Any], now: Mapping[str, Any]
+) -> dict[str, str]:
+  """Returns the settings that differ, each with a clause that has both values.
 
   A setting that did not exist `before` had its default.
   """
@@ -118,11 +120,11 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for x in (plain(common.get_config()), before, now)
   )
   old = {name: default.get(name) for name in new} | old
-  return [
-    f'{name} was {old[name]!r}, is {new.get(name)!r}'
+  return {
+    name: f'{name} was {old[name]!r}, is {new.get(name)!r}'
     for name in sorted(old)
     if old[name] != new.get(name)
-  ]
+  }
 
 
 @contextlib.contextmanager
@@ -134,11 +136,11 @@ def naming_changes(
     yield
   except errors.UserError as e:
     saved = files.read_json(workdir.config)
-    rows = changed(saved, config) if saved else []
-    if not rows:
+    clauses = [*changed(saved, config).values()] if saved else []
+    if not clauses:
       raise
     raise errors.UserError(
-      f'{e}\nSettings that have changed: {"; ".join(rows[:10])}.'
+      f'{e}\nSettings that have changed: {"; ".join(clauses[:10])}.'
     ) from e
 
 
@@ -160,9 +162,10 @@ def describe(
   )
   files.write_json(environment.describe(), workdir.environment)
   before, now = files.read_json(workdir.config), plain(config)
-  if first_step and (rows := changed(before, now)):
+  if first_step and (differing := changed(before, now)):
     logging.warning(
-      'The config differs from that of the run so far: %s.', ', '.join(rows)
+      'The config differs from that of the run so far: %s.',
+      ', '.join(differing.values()),
     )
   if first_step >= config.total_steps:
     logging.warning(
