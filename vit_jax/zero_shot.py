@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
-import pathlib
 from typing import Any
 
 import jax
@@ -12,17 +11,16 @@ import numpy as np
 
 from vit_jax import checkpoint
 from vit_jax import models
-from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
 from vit_jax.data import inputs
 from vit_jax.data import pipeline
-from vit_jax.data import preprocessing
 from vit_jax.data.augmentation import augment
 from vit_jax.data.augmentation import transforms
 from vit_jax.data.texts import text
 from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
 from vit_jax.weights import checks
+from vit_jax.weights import npz
 from vit_jax.weights import record as weights_lib
 from vit_jax.weights import released
 
@@ -41,8 +39,7 @@ def load(
   Args:
     model: a file, folder, address or name, see `checkpoint.read`.
     vocabulary: file of the tokeniser; empty for that of the model.
-    config_name: released LiT model that an `.npz` file has; by default its file
-      name.
+    config_name: which released LiT an `.npz` file of another name is.
     pretrained_dir: folder of released models.
 
   Raises:
@@ -50,10 +47,10 @@ def load(
   """
   path = released.find(released.lit_name(model) or model, pretrained_dir)
   weights = checkpoint.read(path)
-  name = released.lit_name(config_name or pathlib.PurePath(model).stem)
-  has_record = pathlib.PurePath(path).suffix != '.npz'
-  if name is not None and (config_name or not has_record):
-    weights = _released(weights, name)
+  if name := released.lit_name(config_name):
+    weights = npz.as_lit(weights, name)
+    with weights_lib.naming(weights.source):
+      checks.check(weights)
   if not spec.has_texts(weights.model):
     hint = '' if weights.model else ' If it is a LiT: config_name=lit_b16b.'
     raise errors.UserError(
@@ -64,20 +61,6 @@ def load(
       weights.known_model(), vocabulary, pretrained_dir
     )
     weights = dataclasses.replace(weights, vocabulary=file)
-  return weights
-
-
-def _released(weights: weights_lib.Weights, name: str) -> weights_lib.Weights:
-  """Returns the weights of a released LiT, whose `.npz` holds only arrays."""
-  config = model_configs.get_model_config(name).to_dict()
-  size = config['pp']['size']
-  weights = dataclasses.replace(
-    weights,
-    model=config,
-    preprocessing=preprocessing.Preprocessing(size=(size, size)),
-  )
-  with weights_lib.naming(weights.source):
-    checks.check(weights)
   return weights
 
 

@@ -16,6 +16,8 @@ from processes import call_command
 import pytest
 import sentencepiece
 
+import vit_jax
+from vit_jax import checkpoint
 from vit_jax import zero_shot as zero_shot_lib
 from vit_jax.commands import zero_shot
 from vit_jax.configs import models as model_configs
@@ -158,6 +160,24 @@ def test_released_models_are_found_by_either_name(released, unseen):
   )
   with pytest.raises(errors.UserError, match=' config_name=lit_b16b'):
     zero_shot_lib.load(str(released / 'mine.npz'))
+
+
+def test_features_of_a_released_lit_are_those_of_its_image_tower(
+  released, unseen
+):
+  path = str(released / 'LiT-L16Ti.npz')
+  weights = checkpoint.read(path)
+  size = weights.preprocessing.size
+  image = np.random.default_rng(0).integers(
+    256, size=(1, *size, 3), dtype='uint8'
+  )
+  zimg, _, _ = weights.module().apply(
+    {'params': weights.params}, images=image / np.float32(127.5) - 1
+  )
+  got = vit_jax.load(path).features(image)
+  np.testing.assert_allclose(
+    got / np.linalg.norm(got, axis=1, keepdims=True), zimg, atol=1e-5
+  )
 
 
 def test_weights_with_a_record_keep_it_under_a_released_name(lit_run, tmp_path):

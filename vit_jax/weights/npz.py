@@ -11,8 +11,10 @@ from absl import logging
 import numpy as np
 import numpy.typing as npt
 
+from vit_jax.configs import models as model_configs
 from vit_jax.configs import registry
 from vit_jax.configs import spec
+from vit_jax.data import preprocessing
 from vit_jax.runtime import errors
 from vit_jax.weights import array_files
 from vit_jax.weights import big_vision
@@ -20,6 +22,7 @@ from vit_jax.weights import checks
 from vit_jax.weights import extras
 from vit_jax.weights import infer
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import released
 from vit_jax.weights import token_positions
 
 _GROUP_NORM = re.compile(r'gn(\d+|_root|_proj)')
@@ -102,7 +105,9 @@ def _described(
   """Returns parameters with all that their names and shapes tell."""
   image, text = params.get('img', {}), params.get('txt', {})
   if 'MAPHead_0' not in image or 'Encoder_0' not in text:
-    return infer.described(params, model_name)
+    weights = infer.described(params, model_name)
+    lit = released.lit_name(model_name) if image and text else None
+    return as_lit(weights, lit) if lit else weights
   weights = infer.described(image, model_name)
   vocab_size, width = text['Embed_0']['embedding'].shape
   sizes = infer.encoder_sizes(text['Encoder_0'])
@@ -135,6 +140,22 @@ def _described(
     preprocessing=how,
     class_names=[],
     loss='sigmoid' if 'b' in params else 'softmax',
+  )
+
+
+def as_lit(weights: weights_lib.Weights, name: str) -> weights_lib.Weights:
+  """Returns weights as those of a released LiT, whose `.npz` holds only arrays.
+
+  Args:
+    weights: of any model; not checked.
+    name: a released LiT such as `LiT-B16B`.
+  """
+  model = model_configs.get_model_config(name).to_dict()
+  size = model['pp']['size']
+  return dataclasses.replace(
+    weights,
+    model=model,
+    preprocessing=preprocessing.Preprocessing(size=(size, size)),
   )
 
 
