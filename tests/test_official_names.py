@@ -6,6 +6,8 @@ public class with its fields and each function with its arguments, in their orde
 
 import importlib
 import inspect
+import pydoc
+import re
 
 import flax.linen as nn
 import pytest
@@ -116,6 +118,16 @@ def test_an_official_name_has_its_arguments_or_is_replaced(module, name, want):
     assert set(want.split()) <= set(have)
   else:
     assert have[: len(want.split())] == want.split()
+
+
+def test_what_replaces_an_official_name_exists():
+  texts = ' '.join(
+    x for rows in official.REPLACED.values() for x in rows.values()
+  )
+  paths = re.findall(r'vit_jax(?:\.\w+)+', texts)
+  assert len(paths) > 10
+  for path in paths:
+    assert pydoc.locate(path), path
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import ml_collections
 from vit_jax.configs import common
 from vit_jax.configs import images
 from vit_jax.configs import losses
+from vit_jax.configs import optimization
 
 PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'settings.md'
 
@@ -22,8 +23,8 @@ _HEAD = """\
 
 Every setting of a run, written by `python -m tools.settings_page` from the code that declares
 it. Each can be set on the command line: `--config.base_lr=0.01 --config.pp.crop=224`. A
-misspelt name, a value out of range, or a setting that another one leaves without effect fails
-before anything is loaded. Durations in epochs (`total_epochs`, `warmup_epochs`,
+misspelt name, a value out of range, or a setting on the command line that another one leaves
+without effect fails before anything is loaded. Durations in epochs (`total_epochs`, `warmup_epochs`,
 `cooldown_epochs`, `eval_every_epochs`, `checkpoint_every_epochs`) override durations in steps,
 except steps that are set on the command line. An epoch is the images that are trained on, after
 `pp.shots` and `pp.balance_classes`.
@@ -35,15 +36,19 @@ _SECTIONS = {
   '_declare': 'The run',
   '_add_model': 'Model and weights',
   '_add_data': 'Data',
-  '_add_training': 'Training',
-  '_add_optimizer': 'Optimizer',
+  'declare_schedule': 'Training',
+  'declare_optimizer': 'Optimizer',
   'losses': 'Loss',
   '_add_contrastive': 'Images and texts',
   '_add_events': 'Metrics and checkpoints',
 }
 
 # Sections that are declared in a module of their own.
-_MODULES = {'losses': losses.declare}
+_MODULES = {
+  'declare_schedule': optimization.declare_schedule,
+  'declare_optimizer': optimization.declare_optimizer,
+  'losses': losses.declare,
+}
 
 _IMAGES = ('declare', '_add_pixels', '_add_augmentation')
 

@@ -50,8 +50,8 @@ def read(
   Args:
     path: a file, a folder, a URL, a repository `hf://ORGANISATION/NAME` of the
       Hugging Face hub or a released name. Formats are official `.npz` (of the
-      release, of Linen, of big_vision), `.safetensors` of transformers or timm
-      or their folder, and an artifact or workdir of a run, whose newest
+      release, of Linen, of big_vision), `.safetensors` of transformers, timm or
+      open_clip, or their folder, and an artifact or workdir of a run, whose newest
       checkpoint is read.
     size: (height, width) of the input in pixels, see `at_size`; None for the size
       of the weights.

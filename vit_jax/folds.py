@@ -1,11 +1,11 @@
 """Cross-validation: each part of the images is tested once, by a model of the others.
 
 The parts, folds, are slices of `config.pp.train`, whose order depends on the images
-alone. The same command goes on where another was stopped; with other settings it
-refuses the workdir.
+alone. The same command resumes a stopped one; with other settings it refuses the
+workdir.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import itertools
 import statistics
 from typing import Any
@@ -14,15 +14,15 @@ from absl import logging
 import jax
 import ml_collections
 
-from vit_jax import sweep
+from vit_jax import runs
 from vit_jax.configs import labels
 from vit_jax.data import datasets
+from vit_jax.data import splits as split_lib
 from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
-from vit_jax.weights import artifact
 
 Result = dict[str, Any]
 
@@ -36,7 +36,7 @@ def splits(train: str, count: int) -> list[tuple[str, str]]:
   Raises:
     errors.UserError: if `train` is not one range in percent, or too short.
   """
-  if (part := sweep.percents(train)) is None:
+  if (part := split_lib.percents(train)) is None:
     raise errors.UserError(
       f'config.pp.train is {train!r}, which cannot be divided into folds: it must'
       f" be one range in percent, such as 'train' or 'train[:90%]'."
@@ -60,7 +60,7 @@ def cross_validate(
   config: ml_collections.ConfigDict,
   workdir: str,
   count: int,
-  train: sweep.Trainer | None = None,
+  train: runs.Trainer | None = None,
 ) -> Result:
   """Runs the folds that are not finished yet.
 
@@ -78,22 +78,20 @@ def cross_validate(
     errors.UserError: if the images cannot be divided, `pp.holdout` has some of
       them, or a run fails.
   """
-  root, runs = storage.as_path(workdir), []
-  config = sweep.without_sweep(config)
+  root, planned = storage.as_path(workdir), []
+  config = runs.without_sweep(config)
   for number, (others, own) in enumerate(splits(config.pp.train, count), 1):
     fold = config.copy_and_resolve_references().unlock()
     fold.pp.train, fold.pp.test = others, own
-    fold = sweep.only_last_evaluated(datasets.with_data(fold))
-    runs.append((fold, workdir_lib.at(root / f'fold={number}')))
+    fold = runs.only_last_evaluated(datasets.with_data(fold))
+    planned.append((fold, workdir_lib.at(root / f'fold={number}')))
   if config.pp.holdout:
     _refuse_overlap(config)
-  for run in runs:  # All workdirs before the first run.
-    sweep.check_same(*run)
+  for run in planned:  # All workdirs before the first run.
+    runs.check_same(*run)
   rows = []
-  for fold, folder in runs:
-    sweep.run(fold, folder, train)
-    saved = files.read_json(folder.artifact / artifact.CONFIG)
-    rows.append(saved['info']['metrics'])
+  for fold, folder in planned:
+    rows.append(runs.run(fold, folder, train))
     logging.info('%s: %s', folder, rows[-1])
   result = {'folds': rows, **_summary(rows)}
   if jax.process_index() == 0:
@@ -110,7 +108,9 @@ def _refuse_overlap(config: ml_collections.ConfigDict) -> None:
   datasets.open_splits(datasets.with_data(whole))
 
 
-def _summary(rows: list[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+def _summary(
+  rows: Sequence[Mapping[str, float]],
+) -> dict[str, dict[str, float]]:
   names = [n for n in rows[0] if n not in (scores.EXAMPLES, scores.SKIPPED)]
   by_name = {name: [row[name] for row in rows] for name in names}
   return {

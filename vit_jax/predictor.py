@@ -47,11 +47,11 @@ def load(
 
   Args:
     path: a folder WORKDIR or WORKDIR/artifact of a run; a file or folder of
-      weights (official .npz, Hugging Face, timm); an address; or a released name,
+      weights of any format, see `checkpoint.read`; an address; or a released name,
       which `vit-jax models` lists and which is downloaded once.
     size: (height, width) of the input in pixels; None for the size of the weights.
       Position embeddings are resized.
-    batch_size: most images to compute at a time.
+    batch_size: batch size over all devices.
     on_bad_image: 'raise' names an image that cannot be decoded, 'skip' omits it.
     mirror: whether probabilities are the mean of those of an image and of its
       mirror image.

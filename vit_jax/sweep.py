@@ -6,8 +6,7 @@ images once for each seed. The same command continues an unfinished sweep; with 
 settings it refuses the workdir. A failed trial does not stop the others.
 """
 
-from collections.abc import Callable, Mapping
-import re
+from collections.abc import Mapping
 import statistics
 from typing import Any
 
@@ -15,54 +14,25 @@ from absl import logging
 import jax
 import ml_collections
 
-from vit_jax import train as train_lib
-from vit_jax.configs import labels
+from vit_jax import runs
 from vit_jax.configs import validate
 from vit_jax.data import datasets
 from vit_jax.data import sources
+from vit_jax.data import splits
 from vit_jax.evaluation import scores
 from vit_jax.reporting import plot
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
-from vit_jax.runtime import hosts
 from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
-from vit_jax.training import resolve
-from vit_jax.training import same_data
-from vit_jax.training import start
-from vit_jax.training import teachers
-from vit_jax.weights import artifact
 
-Trainer = Callable[[ml_collections.ConfigDict, str], Any]
 Trial = dict[str, Any]
-
-# More steps than any run has, so only the last one is evaluated.
-_AT_THE_END = 2**62
-
-_PERCENT = re.compile(r'(\w+)(?:\[(?:(\d+)%)?:(?:(\d+)%)?\])?')
-
-# Settings that change speed and logs, but not the result.
-_MAY_CHANGE = (
-  'checkpoint_every',
-  'checkpoint_every_epochs',
-  'keep_checkpoints',
-  'loggers',
-  'mesh',
-  'num_threads',
-  'num_workers',
-  'prefetch',
-  'pretrained_dir',
-  'profile_steps',
-  'progress_every',
-  'report',
-  'tfds_data_dir',
-)
 
 
 def sweep(
   config: ml_collections.ConfigDict,
   workdir: str,
-  train: Trainer | None = None,
+  train: runs.Trainer | None = None,
 ) -> dict[str, Any]:
   """Runs all trials and the final runs that are not finished yet.
 
@@ -82,7 +52,6 @@ def sweep(
   root, how = storage.as_path(workdir), config.sweep
   config = datasets.with_data(validate.validate(config))
   _refuse_overlaps(config)
-  train = train or train_lib.train_and_evaluate
   trials, finals = [], {}
   for rate in how.base_lr:
     name = f'base_lr={rate:g}'
@@ -97,7 +66,7 @@ def sweep(
     }
   last = [final for seeds in finals.values() for final in seeds.values()]
   for one in [*trials, *last]:  # All workdirs before the first run.
-    check_same(*one)
+    runs.check_same(*one)
   tried = [_trial(*trial, train) for trial in trials]
   ended = [trial for trial in tried if 'error' not in trial]
   if not ended:
@@ -109,7 +78,10 @@ def sweep(
     ended, key=lambda x: scores.quality({metric: x[_name(metric)]}, metric)
   )['base_lr']
   logging.info('The best of %s is %g.', tuple(how.base_lr), best)
-  tested = {seed: run(*final, train) for seed, final in finals[best].items()}
+  tested = {
+    seed: runs.run(*final, train)[metric]
+    for seed, final in finals[best].items()
+  }
   result = {
     'metric': _name(metric),
     'trials': tried,
@@ -166,39 +138,10 @@ def _name(metric: str) -> str:
 def _with(
   config: ml_collections.ConfigDict, **settings: Any
 ) -> ml_collections.ConfigDict:
-  config = only_last_evaluated(without_sweep(config)).unlock()
+  config = runs.only_last_evaluated(runs.without_sweep(config)).unlock()
   for name, value in settings.items():
     config[name] = value
   return config.lock()
-
-
-def without_sweep(
-  config: ml_collections.ConfigDict,
-) -> ml_collections.ConfigDict:
-  """Returns a copy for one run, with the trainer that the run file had."""
-  config = config.copy_and_resolve_references().unlock()
-  if 'sweep' in config:
-    has_captions = labels.has_captions(config)
-    config.trainer = 'contrastive' if has_captions else 'train'
-    del config['sweep']
-  return config.lock()
-
-
-def only_last_evaluated(
-  config: ml_collections.ConfigDict,
-) -> ml_collections.ConfigDict:
-  """Returns a copy that evaluates at the last step alone."""
-  config = config.copy_and_resolve_references().unlock()
-  config.eval_every, config.eval_every_epochs = _AT_THE_END, None
-  return config.lock()
-
-
-def percents(split: str) -> tuple[str, int, int] | None:
-  """Returns ('train', 0, 90) for 'train[:90%]'; None for any other split."""
-  if not (part := _PERCENT.fullmatch(split)):
-    return None
-  name, start, end = part.groups()
-  return name, int(start or 0), int(end or 100)
 
 
 def held_out(config: ml_collections.ConfigDict) -> tuple[str, str]:
@@ -213,7 +156,7 @@ def held_out(config: ml_collections.ConfigDict) -> tuple[str, str]:
   train, holdout = config.sweep.train, config.sweep.holdout
   if train and holdout:
     return train, holdout
-  name, start, end = percents(config.pp.train) or ('', 0, 0)
+  name, start, end = splits.percents(config.pp.train) or ('', 0, 0)
   middle = end - max(1, round((end - start) / 10))
   if train or holdout or not start < middle < end <= 100:
     raise errors.UserError(
@@ -249,51 +192,15 @@ def _refuse_overlaps(config: ml_collections.ConfigDict) -> None:
   )
 
 
-def check_same(
-  config: ml_collections.ConfigDict, workdir: workdir_lib.Workdir
-) -> None:
-  """Raises `errors.UserError` if a workdir's run has other settings, data, teacher."""
-  saved = files.read_json(workdir.config)
-  if not saved:
-    return
-  run = resolve.resolve(config, begun=workdir)
-  before, now = (
-    {k: v for k, v in settings.items() if k not in _MAY_CHANGE}
-    for settings in (saved, start.plain(run.config))
-  )
-  if changed := start.changed(before, now):
-    raise errors.UserError(
-      f'{workdir} has a run of other settings: {", ".join(changed.values())}. Choose'
-      f' another workdir, or delete that folder to run it again.'
-    )
-  same_data.check(workdir, run.splits, resumed=True)
-  teachers.check_begun(workdir, run.config)
-
-
 def _trial(
   config: ml_collections.ConfigDict,
   workdir: workdir_lib.Workdir,
-  train: Trainer,
+  train: runs.Trainer | None,
 ) -> Trial:
   """Returns the rate of a trial and its metric, or its error."""
   try:
-    value = run(config, workdir, train)
+    value = runs.run(config, workdir, train)[config.best_metric]
     return {'base_lr': config.base_lr, _name(config.best_metric): value}
   except errors.UserError as e:
     logging.warning('The trial with base_lr=%g failed: %s', config.base_lr, e)
     return {'base_lr': config.base_lr, 'error': str(e)}
-
-
-def run(
-  config: ml_collections.ConfigDict,
-  workdir: workdir_lib.Workdir,
-  train: Trainer | None = None,
-) -> float:
-  """Returns the metric of a run; resumes or starts it if it has not ended."""
-  train = train or train_lib.train_and_evaluate
-  if not artifact.is_artifact(workdir.artifact):
-    with hosts.agreeing(str(workdir)):
-      workdir.folder.mkdir(parents=True, exist_ok=True)
-      train(config, str(workdir))
-  saved = files.read_json(workdir.artifact / artifact.CONFIG)
-  return saved['info']['metrics'][config.best_metric]

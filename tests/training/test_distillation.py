@@ -205,6 +205,14 @@ def test_teachers_that_are_not_here_are_named(image_folder):
     plan.read_teacher(config.distill.teacher, 'checkpoints')
 
 
+def test_plans_find_the_teacher_of_the_package(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  teacher = plan.read_teacher('ViT-Mini_8', 'checkpoints')
+  assert len(teacher.class_names) == 200
+  with pytest.raises(errors.UserError, match='ViT-B_16 is not here'):
+    plan.read_teacher('ViT-B_16', 'gs://vit_models/imagenet21k')
+
+
 @pytest.mark.slow
 def test_eight_devices_equal_one(image_folder, teacher, tmp_path):
   config = get_config(image_folder, teacher, batch=16, optimizer='sgd')

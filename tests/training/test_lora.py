@@ -42,10 +42,12 @@ def run(tmp_path_factory):
 @pytest.mark.slow
 def test_evaluating_with_other_settings_of_the_model_warns(run, caplog):
   want = evaluate.evaluate(get_config(run / 'images', ema_decay=0.5), str(run))
-  assert 'trained otherwise' not in caplog.text
+  assert 'trained with other settings' not in caplog.text
   config = get_config(run / 'images', ema_decay=0.5, lora_alpha=16.0)
   got = evaluate.evaluate(config, str(run))
-  assert 'trained otherwise: lora_alpha was 8.0, is 16.0.' in caplog.text
+  assert (
+    'trained with other settings: lora_alpha was 8.0, is 16.0.' in caplog.text
+  )
   assert got['loss_test'] != want['loss_test']
 
 

@@ -11,5 +11,5 @@ Shared by the commands:
   output           predictions as a table, JSON or CSV
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = ('dispatch',)

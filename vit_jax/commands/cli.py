@@ -26,8 +26,6 @@ from vit_jax.runtime import exits
 from vit_jax.runtime import official
 from vit_jax.runtime import storage
 
-_BROKEN_PIPE = 141  # Exit code of shells: 128 and the number of the signal.
-
 
 def run(main: Callable[[Sequence[str]], None]) -> None:
   """Runs `main` with the arguments that are not flags.

@@ -3,8 +3,8 @@
 vit-jax data photos/
 vit-jax data photos/ --sheet=sheet.png --json
 
-It decodes every image. The data set is all that config.dataset may be.
-Copies show the same: equal files, and images that were scaled or saved anew; a copy of
+It decodes every image. The data set is anything that config.dataset accepts.
+Copies are equal files, and images that were rescaled or saved again; a copy of
 a training image among the test images makes a model look better than it is. Mean and
 standard deviation are those of pixels from 0 to 1, for config.pp.mean and config.pp.std.
 """

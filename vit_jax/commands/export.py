@@ -64,8 +64,8 @@ def define_flags() -> None:
   flags.DEFINE_float(
     'tolerance',
     0.01,
-    'How much the score may become worse: accuracy, mAP; of mean absolute errors'
-    ' their share.',
+    'Largest allowed loss of accuracy or mAP; for mean absolute errors, largest'
+    ' relative increase.',
     lower_bound=0.0,
   )
   dataset_flags.define_flags()

@@ -3,8 +3,9 @@
 vit-jax plan --config=configs/h14_imagenet.py --topology=v5e:16x16 \
   --mesh=data:64,fsdp:4 --config.dtype=bfloat16 --config.batch=4096
 
-Compiles the step that the config trains. It reads no images, downloads nothing, and
-reads weights only if nothing else says which model it is. TPUs need
+Compiles the step that the config trains. It downloads nothing. It opens a data set
+that is here, unless --num_classes is given, and reads weights only for a teacher or if
+config.model is None. TPUs need
 `pip install 'vit_jax[plan]'`. With --devices=N it compiles for N virtual CPU devices,
 whose activations are float32; with neither, for the devices here. Attention is by
 XLA unless config.attention says otherwise.

@@ -53,7 +53,7 @@ def define_averaging_flags() -> None:
 def define_image_flags() -> None:
   """Defines the flags of the images that a model is applied to."""
   flags.DEFINE_integer(
-    'batch', 32, 'Most images to compute at a time.', lower_bound=1
+    'batch', 32, 'Batch size over all devices.', lower_bound=1
   )
   flags.DEFINE_enum(
     'on_bad_image',

@@ -17,8 +17,6 @@ from absl import flags
 from vit_jax import checkpoint
 from vit_jax.reporting import model_card
 from vit_jax.runtime import errors
-from vit_jax.runtime import files
-from vit_jax.runtime import storage
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import formats
 from vit_jax.weights import hub
@@ -63,9 +61,7 @@ def main(argv: Sequence[str]) -> None:
     raise errors.UserError(
       'Give a run or weights, and USER/NAME: vit-jax push /tmp/run USER/NAME'
     )
-  run = workdir_lib.at(argv[1]) if storage.may_be_workdir(argv[1]) else None
-  if run and 'dataset' not in files.read_json(run.config):
-    run = None
+  run = workdir_lib.find_run(argv[1])
   weights = checkpoint.read(run.artifact if run else argv[1])
   with tempfile.TemporaryDirectory() as temporary:
     folder = pathlib.Path(temporary) / 'model'

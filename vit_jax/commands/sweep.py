@@ -21,6 +21,7 @@ import ml_collections
 from ml_collections import config_flags
 
 from vit_jax import folds
+from vit_jax import runs
 from vit_jax import sweep
 from vit_jax.commands import cli
 from vit_jax.commands import train
@@ -54,7 +55,7 @@ def define_flags() -> None:
 def _cross_validate() -> None:
   options = flags.FLAGS
   _refuse_other_trainers(options.config)
-  config = train.read_config(sweep.without_sweep(options.config))
+  config = train.read_config(runs.without_sweep(options.config))
   given = config_flags.get_override_values(options['config'])
   for name in ('pp.test', 'eval_every', 'eval_every_epochs'):
     if name in given:

@@ -60,7 +60,9 @@ def define_flags() -> None:
     'vocabulary', '', 'Vocabulary file; by default that of the model.'
   )
   flags.DEFINE_string(
-    'config_name', '', 'Released LiT in an .npz file, such as lit_b16b.'
+    'config_name',
+    '',
+    'Which released LiT an .npz file of another name is, such as lit_b16b.',
   )
   flags.DEFINE_string(
     'pretrained_dir', 'checkpoints', 'Folder of released models.'

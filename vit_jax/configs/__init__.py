@@ -5,6 +5,7 @@ presets               config for a data set, for given weights, or for a sweep
 images                the settings of images, `config.pp`
 labels                tasks: what images are labelled with, losses, metrics
 losses                the settings of the training loss, and of a teacher
+optimization          the settings of the schedule and the optimizer
 models                sizes of the released models
 spec                  properties of a model, from its config
 registry              released weights: names, addresses, scores (`registry.toml`)
@@ -21,7 +22,7 @@ mixer_base16_cifar10  official run file: Mixer-B/16
 inference_time        official run file: images per second
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = (
   'arguments',
   'common',

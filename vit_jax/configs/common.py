@@ -9,20 +9,19 @@ from ml_collections.config_dict import placeholder
 from vit_jax.configs import images
 from vit_jax.configs import labels
 from vit_jax.configs import losses
+from vit_jax.configs import optimization
 from vit_jax.configs import presets
 from vit_jax.configs import rules
 
 # A name of `config.evaluators`.
 EVALUATOR = re.compile(r'([1-9]\d*)shot|knn|linear')
 
-# What the names of tables end in, which `config.dataset` may be.
+# File name endings of tables.
 NPZ = '.npz'
 TABLES = ('.csv', '.tsv', '.jsonl', '.parquet', NPZ)
 
-# What the names of shards end in.
+# File name ending of shards.
 SHARDS = '.tar'
-
-_LORA_TARGETS = ('query', 'key', 'value', 'out', 'mlp')
 
 _LOGGERS = ('tensorboard', 'wandb', 'mlflow')
 
@@ -41,8 +40,8 @@ def _declare() -> types.SimpleNamespace:
   config.seed = rules.number(0, low=0, high=2**32 - 1)
   _add_model(config)
   _add_data(config)
-  _add_training(config)
-  _add_optimizer(config)
+  optimization.declare_schedule(config)
+  optimization.declare_optimizer(config)
   losses.declare(config)
   _add_contrastive(config)
   _add_events(config)
@@ -61,8 +60,8 @@ def _add_model(config: types.SimpleNamespace) -> None:
   # pretrained weights.
   config.model = None
   # Weights to start from: an .npz, a .safetensors or a folder with one, the
-  # artifact or workdir of another run, a URL, or a name that `vit-jax models`
-  # prints. Empty: train from scratch. None: config.model.model_name if
+  # artifact or workdir of another run, a URL, hf://ORGANISATION/NAME, or a name that
+  # `vit-jax models` prints. Empty: train from scratch. None: config.model.model_name if
   # `pretrained_dir` is set, as in the official code, else empty.
   config.pretrained = placeholder(str)
   # Where names are looked up, as `<pretrained_dir>/<name>.npz`: a folder, or a
@@ -118,8 +117,8 @@ def _add_data(config: types.SimpleNamespace) -> None:
   # {train,test}/captions.tsv or captions.jsonl.
   config.dataset = ''
   # What images are labelled with: 'multiclass', one class each; 'multilabel', any
-  # number of classes; 'regression', numbers. Empty: what the columns of a table tell,
-  # else one class.
+  # number of classes; 'regression', numbers. Empty: inferred from the columns of a table,
+  # else 'multiclass'.
   config.task = rules.one_of('', *labels.TASKS)
   # Columns of a table: the path of each image or the bytes of its file; its class
   # (`label`), its classes (`labels`: a list, or text with `separator` between them;
@@ -151,88 +150,6 @@ def _add_data(config: types.SimpleNamespace) -> None:
   # Batches that the loader makes ahead. Fewer than `num_threads` leave threads
   # idle.
   config.prefetch = rules.number(4, low=1, high=1024)
-
-
-def _add_training(config: types.SimpleNamespace) -> None:
-  # Images per step, over all hosts and devices.
-  config.batch = rules.number(512, low=1)
-  # Parts of a batch whose gradients are computed one after the other, to save
-  # memory.
-  config.accum_steps = rules.number(8, low=1)
-  # Images per step of an evaluation, over all hosts and devices.
-  config.batch_eval = rules.number(512, low=1)
-  # Steps of the run.
-  config.total_steps = rules.number(None, low=1, kind=int)
-  # Durations in epochs override durations in steps, except steps set on the
-  # command line. An epoch is the images that are trained on.
-  config.total_epochs = rules.number(None, low=0.001, kind=float)
-  config.warmup_epochs = rules.number(None, low=0.0, kind=float)
-  config.cooldown_epochs = rules.number(None, low=0.0, kind=float)
-  config.eval_every_epochs = rules.number(None, low=0.0, kind=float)
-  config.checkpoint_every_epochs = rules.number(None, low=0.0, kind=float)
-  # Peak learning rate, reached after the warm-up. A run that is too short for its
-  # warm-up and cool-down trains with a lower one, and a warning.
-  config.base_lr = rules.number(0.03, low=0.0)
-  # Steps over which the learning rate rises linearly from 0.
-  config.warmup_steps = rules.number(500, low=0)
-  # Learning rate after the warm-up: 'cosine' to 0, 'linear' to 1e-5, 'rsqrt'
-  # (reciprocal square root) or 'constant'.
-  config.decay_type = rules.one_of('cosine', 'linear', 'rsqrt', 'constant')
-  # Steps after the warm-up at which 'rsqrt' is at 0.71 of its peak.
-  config.timescale = rules.number(10_000, low=1)
-  # Final steps over which the learning rate is also reduced linearly to 0.
-  config.cooldown_steps = rules.number(0, low=0)
-
-
-def _add_optimizer(config: types.SimpleNamespace) -> None:
-  # Largest global norm of the gradient; 0 for no limit.
-  config.grad_norm_clip = rules.number(1.0, low=0.0)
-  # The optimizer. 'muon' orthogonalises the steps of the matrices in blocks
-  # (arXiv:2502.16982) and treats all else as 'adamw'; rates suit both.
-  config.optimizer = rules.one_of('sgd', 'adamw', 'lamb', 'adafactor', 'muon')
-  # Momentum of SGD, Adafactor and Muon; beta1 of AdamW, also in Muon, and LAMB.
-  # 1 would never move.
-  config.momentum = rules.number(0.9, low=0.0, high=0.999999)
-  # beta2 of AdamW, also in Muon, and LAMB; upper limit of Adafactor's
-  # (arXiv:2106.04560).
-  config.beta2 = rules.number(0.999, low=0.0, high=0.9999999)
-  # Precision of the momentum.
-  config.optim_dtype = rules.one_of('bfloat16', 'float32')
-  # Weight decay: an L2 term of the gradient in SGD, decoupled in the others.
-  config.weight_decay = rules.number(0.0, low=0.0)
-  # Which parameters decay: 'kernels', with the matrices of LoRA (no biases, norms,
-  # class token, position embeddings), or 'all'.
-  config.weight_decay_on = rules.one_of('kernels', 'all')
-  # Learning rate of a block relative to the next one. 1: the same for all.
-  # arXiv:2106.08254 fine-tunes with 0.65 to 0.75. Not available for LiT.
-  config.layer_decay = rules.number(1.0, low=1e-3, high=1.0)
-  # Radius of Sharpness-Aware Minimisation, which computes two gradients per step.
-  # 0: off.
-  config.sam_rho = rules.number(0.0, low=0.0)
-  # Decay of a moving average of the parameters, which is evaluated and saved too.
-  # 0: off.
-  config.ema_decay = rules.number(0.0, low=0.0, high=0.9999999)
-  # Regular expressions: a parameter is frozen if one of them matches the start of
-  # its name. r'(?!head/)' trains only the head.
-  config.freeze = rules.such(
-    (),
-    lambda patterns: all(isinstance(p, str) for p in patterns),
-    'a tuple of regular expressions',
-  )
-  # Rank of LoRA (arXiv:2106.09685): instead of the kernels of some modules, two
-  # matrices of this rank are trained, whose product times `lora_alpha` / rank is added
-  # to each; the head is trained too. The artifact has plain kernels. 0: off.
-  config.lora_rank = rules.number(0, low=0, high=4096)
-  config.lora_alpha = rules.number(16.0, low=1e-3, high=1e4)
-  # Modules of LoRA: 'query', 'key', 'value', 'out' of attention, and 'mlp'.
-  config.lora_targets = rules.such(
-    _LORA_TARGETS,
-    lambda names: len(names) and set(names) <= set(_LORA_TARGETS),
-    f'some of {_LORA_TARGETS}',
-  )
-  # Stages of a run, one after the other: dicts of settings, with `total_steps` or
-  # `total_epochs`, that override those of the config.
-  config.stages = ()
 
 
 def _add_contrastive(config: types.SimpleNamespace) -> None:
@@ -277,19 +194,20 @@ def _add_events(config: types.SimpleNamespace) -> None:
     ),
     '(first, last), two steps from 1 on, or () for no trace',
   )
-  # The metric that chooses the best checkpoint, and the best rate of a sweep. Of
-  # losses and errors the lowest is best. Means over classes count rare classes as much
-  # as others, 'kappa_test' (quadratic) how far off a class is; both need labels. None:
-  # 'accuracy_test', for several classes 'map_test', for numbers 'mae_test'.
+  # The metric that chooses the best checkpoint, and the best rate of a sweep. Lower is
+  # better for losses and errors. 'balanced_accuracy_test' and 'f1_test' are means over
+  # classes, so rare classes count fully; 'kappa_test' (quadratic) also weighs how far
+  # off a class is. None: 'accuracy_test', for several classes 'map_test', for numbers
+  # 'mae_test'.
   config.best_metric = rules.one_of(*labels.every(labels.METRICS), kind=str)
   # Number of newest checkpoints to keep, in addition to the best one.
   config.keep_checkpoints = rules.number(2, low=1)
-  # Where metrics go in addition to workdir/metrics.jsonl. 'wandb' and 'mlflow' are
-  # extras of these names.
+  # Where metrics go in addition to workdir/metrics.jsonl. 'wandb' and 'mlflow' need
+  # the extras of these names, as in `pip install 'vit_jax[wandb]'`.
   config.loggers = rules.such(
     ('tensorboard',),
     lambda names: set(names) <= set(_LOGGERS),
-    f'of {_LOGGERS}',
+    f'some of {_LOGGERS}',
   )
   # Whether the command leaves a page about the run, workdir/report.html, with
   # predictions unless `eval_every` is 0.

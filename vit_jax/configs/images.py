@@ -67,9 +67,10 @@ def declare() -> types.SimpleNamespace:
   # 'train+validation[:50%]'.
   pp.train = rules.such('train', _SPLIT.fullmatch, _IS_SPLIT)
   pp.test = rules.such('test', _SPLIT.fullmatch, _IS_SPLIT)
-  # Split that is neither trained on nor tested, such as 'train[90%:]', on which each
-  # evaluation chooses the thresholds of several classes (those with the best F1), and
-  # the end of a run the temperature of one class. '': none, 0.5 and 1.
+  # Split that is neither trained on nor tested, such as 'train[90%:]'. For several
+  # classes, each evaluation fits thresholds on it (those with the best F1); for one
+  # class, the end of a run fits the temperature. '': none; thresholds of 0.5, or a
+  # temperature of 1.
   pp.holdout = rules.such(
     '', lambda split: not split or _SPLIT.fullmatch(split), f"'' or {_IS_SPLIT}"
   )
@@ -98,7 +99,7 @@ def declare() -> types.SimpleNamespace:
   # Pixels that training adds on each side of resized images before it takes a
   # random window, instead of an area. Usually 4 for CIFAR at 32 px.
   pp.pad = rules.number(0, low=0)
-  # Value of these pixels.
+  # How the pixels that `pad` adds are filled.
   pp.pad_mode = rules.one_of('zeros', 'reflect')
   # None: evaluation resizes whole images to `crop`. An integer: it resizes the
   # shorter side to this and crops the centre. (height, width): it resizes the

@@ -12,14 +12,14 @@ from vit_jax.runtime import errors
 MULTICLASS, MULTILABEL, REGRESSION = 'multiclass', 'multilabel', 'regression'
 TASKS = (MULTICLASS, MULTILABEL, REGRESSION)
 
-# Losses of each task, the one to take if none is set first.
+# Losses of each task; the first is the default.
 LOSSES: Mapping[str, tuple[str, ...]] = {
   MULTICLASS: ('softmax', 'sigmoid'),
   MULTILABEL: ('sigmoid',),
   REGRESSION: ('l2', 'l1', 'huber'),
 }
 
-# Metrics that can choose the best checkpoint, the one to take if none is set first.
+# Metrics that can choose the best checkpoint; the first is the default.
 METRICS: Mapping[str, tuple[str, ...]] = {
   MULTICLASS: (
     'accuracy_test',
@@ -49,8 +49,8 @@ COLUMNS: Mapping[str, str] = {
   REGRESSION: 'target',
 }
 
-# Settings that do not apply to a task, because they need one class an image.
-_OF_ONE_CLASS: Mapping[str, tuple[str, ...]] = {
+# Settings that a task does not support.
+_UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
   MULTILABEL: (
     'label_smoothing',
     'evaluators',
@@ -102,7 +102,7 @@ def complete(
         f' task is {task}.'
       )
   preset = images.preset(config.pp.augmentation)
-  for name in _OF_ONE_CLASS.get(task, ()):
+  for name in _UNSUPPORTED.get(task, ()):
     group, _, field = name.rpartition('.')
     if value := (config[group] if group else config)[field]:
       if preset.get(name):

@@ -23,10 +23,10 @@ def declare(config: types.SimpleNamespace) -> None:
   # in standard deviations of the training images, 'l2' (half the square), 'l1' or
   # 'huber'. None: 'softmax' for one class, 'sigmoid' for several, 'l2' for numbers.
   config.loss = rules.one_of(*labels.every(labels.LOSSES), kind=str)
-  # Weight of each class in the training loss: 'balanced', the mean number of images
-  # of a class divided by its own, or numbers such as '1,5,2.5', in the order of the
-  # classes. Where an image has any number of classes, the weight of those that it has;
-  # 'balanced' is then images without a class divided by images with it. Empty: 1.
+  # Weight of each class in the training loss. 'balanced': the mean number of images of
+  # a class divided by its own number. Or one number a class, such as '1,5,2.5'. If an
+  # image may have several classes, the weight applies to those that it has, and
+  # 'balanced' is the number of images without a class divided by that with it. Empty: 1.
   config.class_weights = rules.such(
     '', _is_class_weights, "'balanced' or numbers above 0, such as '1,5,2.5'"
   )

@@ -24,16 +24,16 @@ CLASSIFIERS = (
 # Modules that training for other classes replaces, of all families.
 HEADS = ('head', 'head_dist')
 
-# Of a token that learns from a teacher: none, the token, its own head too.
+# Distillation token: none, the token, or the token with a head of its own.
 DISTILLATIONS = ('', 'token', 'head')
 
-# Of an MLP, see `models.parts`.
+# Activations of an MLP, see `models.parts`.
 ACTIVATIONS = ('gelu', 'quick_gelu', 'swiglu')
 
 # Letters of the projections of attention that have a bias.
 BIASES = ('qkv', 'qk', 'qv', 'kv', 'q', 'k', 'v', '')
 
-# Arguments of an encoder that matter only for training.
+# Arguments of an encoder that matter only in training.
 OF_TRAINING = (
   'stochastic_depth_rate',
   'patch_dropout',

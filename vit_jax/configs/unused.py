@@ -22,7 +22,7 @@ def refuse(
 ) -> None:
   """Refuses settings on the command line, `given`, that would change nothing.
 
-  Run files may have them: another command line needs them. An evaluation repeats
+  Run files may have them, because another command line can give them an effect. An evaluation repeats
   the command line of its run, and reads little of it.
 
   Raises:

@@ -32,7 +32,7 @@ workers        threads and processes that read them
 batching       batches of a config on the devices
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = (
   'augmentation',
   'batching',
@@ -52,6 +52,7 @@ __all__ = (
   'real_labels',
   'rows',
   'sources',
+  'splits',
   'stand_ins',
   'subsets',
   'survey',

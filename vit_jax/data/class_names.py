@@ -18,6 +18,11 @@ def text(value: Any) -> str:
   return unicodedata.normalize('NFC', str(value)).strip()
 
 
+def numbered(count: int) -> list[str]:
+  """Returns 'class 0', 'class 1', ..., the names of classes without names."""
+  return [f'class {i}' for i in range(count)]
+
+
 def distinct(names: Iterable[Any], where: str) -> list[str]:
   """Returns names as `text`; raises `errors.UserError` if one is empty or twice."""
   texts = [text(name) for name in names]

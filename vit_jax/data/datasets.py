@@ -42,7 +42,7 @@ def with_data(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   """
   config = config.copy_and_resolve_references().unlock()
   columns = columns_of(config)
-  task = labels_lib.MULTICLASS  # So is which text belongs to an image.
+  task = labels_lib.MULTICLASS  # Captions count as one class an image.
   if not labels_lib.has_captions(config):
     task = sources.task(config.dataset, columns)
   config.pp.train, config.pp.test = sources.default_splits(

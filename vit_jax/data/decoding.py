@@ -28,7 +28,7 @@ _PICTURES = (b'\xff\xd8', b'\x89PNG', b'BM', b'RIFF')
 # Tags of TIFFs.
 _BITS, _PHOTOMETRIC, _SAMPLES, _EXTRA_SAMPLES = 258, 262, 277, 338
 
-# What _EXTRA_SAMPLES calls transparency, multiplied with the colours and not.
+# Values of _EXTRA_SAMPLES for premultiplied and for straight transparency.
 _ALPHA_SAMPLES = (1, 2)
 
 # Samples of a colour by _PHOTOMETRIC, 1 for others: RGB, CMYK, YCbCr, Lab.
@@ -149,7 +149,7 @@ def _pillow_kind(data: bytes) -> str:
 
 
 class _Stack(NamedTuple):
-  """What a TIFF is that is not one picture of 8 bits, or of 16 bits in grey."""
+  """A TIFF that is neither an 8-bit picture nor a 16-bit grey one."""
 
   what: str
   has_alpha: bool = False

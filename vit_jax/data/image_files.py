@@ -16,7 +16,7 @@ SUFFIXES = (
   '.heic', '.heif', '.npy',
 )  # fmt: skip
 
-# Beside pictures, such files are taken for something else than images.
+# In a folder with pictures, such files are not read as images.
 _ARRAYS = '.npy'
 
 # Images of unsupported formats.

@@ -17,14 +17,14 @@ from vit_jax.runtime import errors
 _MOST_TRIED = 16  # Images, until one can be decoded.
 _MOST_MEASURED = 10_000
 _DIGITS = 6
-_ROUNDING = 1e-12  # Of a variance, as a share of the mean square.
+_ROUNDING = 1e-12  # Variances below this share of the mean square are errors.
 # Standard deviations between the mean of an image and that of the training images.
 _FAR = 30
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-  """What the first image of a data set is.
+  """Channels and depth of the first image of a data set.
 
   Attributes:
     channels: how many it has; None for a picture, which is decoded to 1 or 3.
@@ -36,7 +36,7 @@ class Kind:
 
 
 def kind(source: Any) -> Kind:
-  """Returns what the first image of a source is that can be decoded."""
+  """Returns channels and depth of the first image that can be decoded."""
   for index in range(min(_MOST_TRIED, len(source))):
     try:
       image = source[index]['image']

@@ -8,6 +8,7 @@ import re
 from jaxtyping import Int
 import numpy as np
 
+from vit_jax.data import class_names as names_lib
 from vit_jax.data import sources
 from vit_jax.data import wordnet
 from vit_jax.runtime import download
@@ -49,7 +50,7 @@ def numbers(class_names: Sequence[str]) -> list[int]:
       the numbers that 1000 classes without names have.
   """
   imagenet = wordnet.imagenet_ids()
-  if list(class_names) == [f'class {i}' for i in range(len(imagenet))]:
+  if list(class_names) == names_lib.numbered(len(imagenet)):
     return list(range(len(imagenet)))
   ids = wordnet.ids(class_names)
   if ids is None:

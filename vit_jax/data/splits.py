@@ -2,14 +2,25 @@
 
 from collections.abc import Sequence
 import itertools
+import re
 
 from vit_jax.runtime import errors
 
 # Parts of splits that a source is made of: (name, first image, the one after the last).
 Ranges = Sequence[tuple[str, int, int]]
 
+_PERCENT = re.compile(r'(\w+)(?:\[(?:(\d+)%)?:(?:(\d+)%)?\])?')
+
 # Evaluates on a part of the training images.
 SPLIT_EXAMPLE = "config.pp.train='train[:90%]' config.pp.test='train[90%:]'"
+
+
+def percents(split: str) -> tuple[str, int, int] | None:
+  """Returns ('train', 0, 90) for 'train[:90%]'; None for any other split."""
+  if not (part := _PERCENT.fullmatch(split)):
+    return None
+  name, start, end = part.groups()
+  return name, int(start or 0), int(end or 100)
 
 
 def parse_split(

@@ -9,19 +9,18 @@ from concurrent import futures
 import functools
 import hashlib
 import os
-import re
 from typing import Any
 
 import numpy as np
 
 from vit_jax.data import image_files
+from vit_jax.data import splits
 
 # What a source says of its order, for the log and `dataset.json`.
 SPLIT_BY = "the content of each class's images"
 
 _TRAIN_PERCENT = 80
 _THREADS = 16
-_HEAD = re.compile(r'train\[:(\d+)%\]')
 
 
 def default_splits(train: str, test: str) -> tuple[str, str]:
@@ -32,9 +31,9 @@ def default_splits(train: str, test: str) -> tuple[str, str]:
   """
   if train == 'train' and test == 'test':
     train = f'train[:{_TRAIN_PERCENT}%]'
-  head = _HEAD.fullmatch(train)
-  if head and test == 'test':
-    test = f'train[{head[1]}%:]'
+  name, start, end = splits.percents(train) or ('', 0, 0)
+  if (name, start) == ('train', 0) and test == 'test':
+    test = f'train[{end}%:]'
   return train, test
 
 

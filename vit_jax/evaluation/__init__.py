@@ -16,7 +16,7 @@ prediction_files  predictions of many images, a row an image
 feature_files     features of many images in an .npz or .parquet file
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = (
   'all_outputs',
   'attention_maps',

@@ -14,7 +14,7 @@ from vit_jax.weights import record as weights_lib
 
 @runtime_checkable
 class Model(Protocol):
-  """What `predictor.Predictor` has of it."""
+  """The part of `predictor.Predictor` that an ensemble uses."""
 
   weights: weights_lib.Weights
   skipped: dict[str, str]

@@ -31,7 +31,7 @@ def make_eval_fn(
   batch_size: int,
   probe_names: Sequence[str] = (),
 ) -> EvalFn:
-  """Returns a function from parameters to metrics of `data.test`, a class an image.
+  """Returns a function from parameters to metrics of test images with one class each.
 
   `batch_size` counts all devices, and `probe_names`, see `probes.fit`, are fitted to
   `data.train`.
@@ -89,7 +89,7 @@ def make_eval_fn_of_all(
   loss: losses.Loss,
   summary: Callable[[Any, Any, Any], dict[str, float]],
 ) -> EvalFn:
-  """Returns a function from parameters to metrics of `data.test`, of all its logits.
+  """Returns a function from parameters to metrics that need all logits at once.
 
   Args:
     model: the module.

@@ -153,7 +153,7 @@ def class_map(
   index = {name: i for i, name in enumerate(known)}
   if set(dataset) <= set(index):
     return np.array([index[name] for name in dataset])
-  is_numbered = list(model) == [f'class {i}' for i in range(len(model))]
+  is_numbered = list(model) == names_lib.numbered(len(model))
   are_places = all(n.isdecimal() and int(n) < len(model) for n in dataset)
   if are_places and (is_numbered or _may_be_places(dataset, known)):
     logging.info(
@@ -171,7 +171,7 @@ def class_map(
 
 
 def _may_be_places(dataset: Sequence[str], model: Sequence[str]) -> bool:
-  """Whether numbers count the classes of a model from 0 and are none of its names."""
+  """Whether a data set numbers classes from 0 and the model has no numeric names."""
   return '0' in dataset and not any(name.isdecimal() for name in model)
 
 

@@ -81,8 +81,8 @@ def attention(
 ) -> Function:
   """Returns a function of (parameters, images) to weights [B, layers, N, L, L].
 
-  The weights are those of plain attention, also for models that train with a fused
-  one, which never has them in memory.
+  They are computed by plain attention, because fused attention never has the weights
+  in memory.
 
   Args:
     module: a ViT whose blocks are not scanned.

@@ -9,8 +9,8 @@ import flax.linen as nn
 import jax
 from jax.extend import core
 
-from vit_jax import models
 from vit_jax.configs import spec
+from vit_jax.models import factory
 
 # By the start of `jax.Device.device_kind`, longer names first: dense bfloat16
 # FLOP/s of one device, from the vendors' data sheets, and GiB of memory that a
@@ -96,10 +96,10 @@ def _forward_flops(
   texts: bool = True,
   train: bool = False,
 ) -> float:
-  inputs = jax.eval_shape(lambda: models.example_inputs(model, image_shape))
+  inputs = jax.eval_shape(lambda: factory.example_inputs(model, image_shape))
   if not texts:
     del inputs['tokens']
-  params = models.abstract_params(model, image_shape)
+  params = factory.abstract_params(model, image_shape)
 
   def forward(params, inputs, key):
     rngs = {'dropout': key}

@@ -33,7 +33,7 @@ Tokens = Float[Array, 'B L D']
 class AddPositionEmbs(nn.Module):
   """Adds learned position embeddings, one vector a token (Eq. 1).
 
-  Tokens from the first to before the second number of `without` have none.
+  Tokens in `range(*without)` get no embedding.
   """
 
   posemb_init: Callable[..., Any] = nn.initializers.normal(stddev=0.02)
@@ -204,7 +204,7 @@ class VisionTransformer(nn.Module):
     classifier: from tokens to features, see `pooling.pool`.
     fc_norm: whether the last LayerNorm comes after the pooling, not before.
     head_bias_init: initial value of the biases of the head.
-    encoder: class of the encoder, or what makes it as `Encoder` is made.
+    encoder: class of the encoder, or a callable with the arguments of `Encoder`.
     dtype: precision of the computation; parameters and logits are always float32.
     model_name: for the reader only.
     distillation: 'token' for a distillation token after the class token, 'head'

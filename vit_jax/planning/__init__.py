@@ -8,5 +8,5 @@ tables         the tables of a plan
 readiness      checks of a machine, weights and data before a run
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = ('plan', 'readiness')

@@ -28,6 +28,7 @@ from vit_jax.runtime import storage
 from vit_jax.training import resolve
 from vit_jax.training import tasks
 from vit_jax.weights import record as weights_lib
+from vit_jax.weights import released
 
 
 def devices(
@@ -95,10 +96,8 @@ def local_pretrained(config: ml_collections.ConfigDict) -> resolve.Pretrained:
 
 def _weights_here(name: str, directory: str) -> weights_lib.Weights | None:
   """Returns weights that need no download; None if they would."""
-  for path in (name, f'{directory}/{name}.npz', f'{directory}/{name}'):
-    if not storage.is_address(path) and storage.local_path(path).exists():
-      return checkpoint.read(path)
-  return None
+  path = released.here(name, directory)
+  return checkpoint.read(path) if path else None
 
 
 def read_teacher(name: str, directory: str) -> weights_lib.Weights:

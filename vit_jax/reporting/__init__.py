@@ -2,7 +2,7 @@
 
 report              the page of a run
 model_card          the card of a model on the Hugging Face hub
-examples            its test images: scores, charts, examples
+examples            test images on the page of a run: scores, charts, examples
 unsure_page         the page of the images that a model is least sure about
 gallery             images with attention and captions, for the pages
 pages               templates, filled
@@ -14,7 +14,7 @@ colours             images of any number of channels as pictures
 demo_page           the page that classifies a dropped image
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = (
   'attention_pictures',
   'colours',

@@ -50,14 +50,12 @@ def of_workdir(
   Raises:
     errors.UserError: if there is no run, or the page cannot be written.
   """
-  config = {}
-  if storage.may_be_workdir(workdir):
-    run = workdir_lib.at(workdir)
-    config = files.read_json(run.config)
-  if 'dataset' not in config:
+  run = workdir_lib.find_run(workdir)
+  if run is None:
     raise errors.UserError(
       f'{workdir} is not a workdir: it has no config.json of a run.'
     )
+  config = files.read_json(run.config)
   settings = training_run.saved_settings(run)
   weights, source = None, None
   try:
@@ -95,9 +93,7 @@ def of_workdir(
 def _newest(run: workdir_lib.Workdir, has_average: bool) -> storage.Path:
   """Returns the artifact, or the workdir of a run that has gone on since."""
   path = run.artifact_ema if has_average else run.artifact
-  saved = (
-    files.read_json(path / artifact.CONFIG).get('info', {}).get('step', -1)
-  )
+  saved = artifact.info(path).get('step', -1)
   newest = training_run.find_step(run.folder)
   is_old = newest is not None and int(newest.name) > saved
   return path if path.is_dir() and not is_old else run.folder

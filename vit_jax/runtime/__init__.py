@@ -18,7 +18,7 @@ onednn             matrix products by oneDNN, where that is faster
 processor          what the processor can do
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = (
   'compilation_cache',
   'download',

@@ -1,6 +1,6 @@
 """Names of the official code that do not exist here, and what replaces them."""
 
-_REPLACED = {
+REPLACED = {
   'vit_jax': {
     'gsam': 'vit_jax.training.optimizers.create_optimizer(sam_rho=...)',
     'input_pipeline': 'vit_jax.data.sources and vit_jax.data.pipeline',
@@ -12,7 +12,7 @@ _REPLACED = {
   'vit_jax.checkpoint': {
     'copy': 'vit_jax.weights.released.find',
     'get_augreg_df': 'vit_jax.configs.registry.entries',
-    'inspect_params': 'vit_jax.weights.record.check_fit',
+    'inspect_params': 'vit_jax.weights.checks.check_fit',
     'recover_tree': 'vit_jax.weights.record.unflatten',
   },
   'vit_jax.train': {'make_update_fn': 'vit_jax.training.update.train_step'},
@@ -38,11 +38,11 @@ def replacement(where: str, name: str) -> str:
 
   `where` is the module or class of the official code, or 'config'.
   """
-  if name not in _REPLACED[where]:
+  if name not in REPLACED[where]:
     return ''
   return (
     f' {where}.{name} of the official code is replaced by'
-    f' {_REPLACED[where][name]}.'
+    f' {REPLACED[where][name]}.'
   )
 
 

@@ -10,6 +10,7 @@ import filelock
 import jax
 
 from vit_jax.runtime import errors
+from vit_jax.runtime import files
 from vit_jax.runtime import storage
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -57,6 +58,14 @@ class Workdir:
 def at(path: os.PathLike | str) -> Workdir:
   """Returns the workdir at a local path or an address such as gs://bucket/run."""
   return Workdir(storage.as_path(path))
+
+
+def find_run(path: str) -> Workdir | None:
+  """Returns the workdir at `path` if a run wrote its settings there, else None."""
+  if not storage.may_be_workdir(path):
+    return None
+  workdir = at(path)
+  return workdir if 'dataset' in files.read_json(workdir.config) else None
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ profiler       traces of steps
 out_of_memory  settings to try when memory runs out
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = (
   'adapters',
   'contrastive',

@@ -75,7 +75,7 @@ def train_step(
 
 
 def _limit(params: dict[str, Any], log_max: float) -> dict[str, Any]:
-  """Returns parameters whose temperature, unless it is frozen, is not above."""
+  """Limits the log temperature `t` to `log_max`, unless it is frozen."""
   if 't' not in params:
     return params
   return {**params, 't': jnp.minimum(params['t'], log_max)}

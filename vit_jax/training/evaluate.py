@@ -70,4 +70,6 @@ def _warn_of_changes(
     if name.startswith(('model.', 'lora_')) or name in resolve.DECIDED
   ]
   if clauses:
-    logging.warning('The run was trained otherwise: %s.', ', '.join(clauses))
+    logging.warning(
+      'The run was trained with other settings: %s.', ', '.join(clauses)
+    )

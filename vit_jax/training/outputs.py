@@ -36,7 +36,7 @@ class Outputs:
     config: settings of the run.
     data: its splits.
     train_loss: the loss of each image in training.
-    test_loss: the same without what only training needs.
+    test_loss: the same without label smoothing, class weights and focal loss.
     scale: mean and standard deviation of the numbers; None for classes.
   """
 
@@ -76,7 +76,7 @@ class Outputs:
   def make_fit(
     self, model: nn.Module, mesh: jax.sharding.Mesh
   ) -> Callable[[Any], Fields]:
-    """Returns a function from parameters to what held-out images decide."""
+    """Returns a function from parameters to the values fitted on held-out images."""
     read, holdout = self._reader(model, mesh), self.data.holdout
 
     def fit(params: Any) -> Fields:

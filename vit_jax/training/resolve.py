@@ -185,8 +185,8 @@ def _cpu_products(config: ml_collections.ConfigDict, before: str | None) -> str:
     want = before or have
   if want != have and before and not onednn.is_possible():
     logging.warning(
-      'This run multiplied by oneDNN so far, which is not possible here: from now on'
-      " config.cpu_products is 'xla', whose results differ by rounding."
+      'This run used oneDNN so far, which is not available here. It continues with'
+      " config.cpu_products='xla'; results differ by rounding."
     )
     return have
   if want != have:

@@ -34,6 +34,9 @@ def check(
 ) -> Fingerprints:
   """Compares the data of a resumed run with the data it began with.
 
+  A new run counts the copies of training images among the test images, and warns of
+  them: it decodes all images if there are at most 20,000.
+
   Returns:
     The fingerprints for `remember`, on process 0.
 
@@ -138,7 +141,7 @@ def fingerprint(source: sources.Source) -> dict[str, Any]:
 def _count_copies(splits: datasets.Splits) -> int | None:
   """Counts test images that are copies of training images, and warns of them.
 
-  Someone else's split is theirs to check, with `vit-jax data`; this one is ours.
+  `vit-jax data` checks data sets of any size.
   """
   train, test = splits.train.source, splits.test.source
   if len(train) + len(test) > _MOST_LOOKED_AT:

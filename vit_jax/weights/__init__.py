@@ -32,7 +32,7 @@ programs        ONNX and StableHLO
 quantization    ONNX models with fewer bits
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = (
   'adaptation',
   'array_files',
@@ -41,6 +41,7 @@ __all__ = (
   'formats',
   'hub',
   'initial',
+  'npz',
   'programs',
   'record',
   'released',

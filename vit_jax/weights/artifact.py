@@ -106,6 +106,11 @@ def is_artifact(directory: storage.Path) -> bool:
   return 'format' in config and not extras.is_saved_again(config)
 
 
+def info(directory: storage.Path) -> dict[str, Any]:
+  """Returns how the weights of a folder were made, see `Weights`; {} if unknown."""
+  return files.read_json(directory / CONFIG).get('info', {})
+
+
 def find(path: pathlib.Path) -> pathlib.Path | None:
   """Returns the artifact that `path` is, or whose weights it is, or None."""
   if path.is_file() and path.name in (WEIGHTS, array_files.SAFETENSORS):

@@ -1,4 +1,4 @@
-"""Tells the model from the names and shapes of its parameters."""
+"""Infers a model from the names and shapes of its parameters."""
 
 from collections.abc import Mapping
 import math
@@ -13,7 +13,7 @@ from vit_jax.weights import record as weights_lib
 
 Model = dict[str, Any]
 
-# First values of LayerScale, which weights do not tell: DINOv2's and timm's.
+# Initial values of LayerScale, which weights do not store: DINOv2's and timm's.
 LAYER_SCALE = 1e-5
 
 # Usual attention heads by width, for formats that do not store their number.

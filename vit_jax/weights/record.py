@@ -17,6 +17,7 @@ from vit_jax import models
 from vit_jax.configs import labels as labels_lib
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
+from vit_jax.data import class_names as names_lib
 from vit_jax.data import preprocessing as preprocessing_lib
 from vit_jax.runtime import errors
 
@@ -37,7 +38,7 @@ DAMAGED = (
 
 
 class WeightsError(errors.UserError):
-  """What is wrong with weights, said without their name: see `naming`."""
+  """A fault of weights. `naming` puts their path before the message."""
 
 
 @contextlib.contextmanager
@@ -56,7 +57,7 @@ class Weights:
   Attributes:
     params: nested, with the names of the official code.
     model: arguments of the model's class except `num_classes`, as in
-      `configs.models`; None if nothing tells.
+      `configs.models`; None if unknown.
     class_names: classes, or names of numbers, in the order of the logits; empty
       without a head.
     preprocessing: how an image becomes the model's input.
@@ -90,20 +91,20 @@ class Weights:
 
   @property
   def image_shape(self) -> tuple[int, int, int] | None:
-    """[H, W, C] of the input; None if nothing tells."""
+    """[H, W, C] of the input; None if unknown."""
     return self.preprocessing.image_shape
 
   def input_shape(self) -> tuple[int, int, int]:
-    """Returns `image_shape`; raises `errors.UserError` if nothing tells."""
+    """Returns `image_shape`; raises `errors.UserError` if it is unknown."""
     if self.image_shape is None:
       raise errors.UserError(
-        'These weights do not tell the size of their images, because their'
-        ' patches are not a square grid. Give it with image_size=HEIGHT,WIDTH.'
+        'The image size of these weights is unknown, because their patches are'
+        ' not a square grid. Give it with image_size=HEIGHT,WIDTH.'
       )
     return self.image_shape
 
   def known_model(self) -> Mapping[str, Any]:
-    """Returns `model`; raises `errors.UserError` if nothing tells."""
+    """Returns `model`; raises `errors.UserError` if it is unknown."""
     if self.model is None:
       names = ', '.join(sorted(flatten(self.params))[:3])
       raise errors.UserError(
@@ -168,7 +169,7 @@ def info_of_data(config: ml_collections.ConfigDict) -> dict[str, Any]:
 def numbered_classes(params: Params) -> list[str]:
   """Returns 'class 0', 'class 1', ..., one for each logit of the head."""
   head = params.get('head')
-  return [f'class {i}' for i in range(len(head['bias']))] if head else []
+  return names_lib.numbered(len(head['bias'])) if head else []
 
 
 def has_zero_head(params: Params) -> bool:

@@ -79,10 +79,27 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
   if download.is_url(directory):
     return _cached(f'{directory.rstrip("/")}/{name_or_path}.npz')
   path = storage.local_path(directory) / f'{name_or_path}.npz'
+  return _in_folders(path) or _download_released(name_or_path, path)
+
+
+def here(name_or_path: str, directory: str) -> pathlib.Path | None:
+  """Returns the path that `find` returns, or None if it would download it."""
+  if storage.is_address(name_or_path):
+    return None
+  path = storage.local_path(name_or_path)
+  if path.exists():
+    return path
+  if storage.is_address(directory):
+    return None
+  return _in_folders(storage.local_path(directory) / f'{name_or_path}.npz')
+
+
+def _in_folders(path: pathlib.Path) -> pathlib.Path | None:
+  """Returns a file, the folder of that name, or the file of the package."""
   for candidate in (path, path.with_suffix(''), _packaged() / path.name):
     if candidate.exists():
       return candidate
-  return _download_released(name_or_path, path)
+  return None
 
 
 def _packaged() -> pathlib.Path:

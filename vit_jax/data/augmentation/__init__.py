@@ -8,5 +8,5 @@ color_jitter  device: brightness, contrast, saturation, hue
 mixing        device: mixup, CutMix, random erasing
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = ('augment', 'mixing', 'transforms')

@@ -16,7 +16,7 @@ row_weights    weights of rows in the training loss
 labelled_rows  what tables and shards share
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = (
   'arrow_folders',
   'row_weights',

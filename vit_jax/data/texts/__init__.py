@@ -6,5 +6,5 @@ pieces      tokenisers of SentencePiece: LiT, SigLIP, SigLIP 2
 token_ids   what tokenisers share
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = ('text', 'token_ids')

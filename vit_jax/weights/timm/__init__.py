@@ -7,5 +7,5 @@ architectures  what names of timm's architectures imply
 vits           which model of timm a ViT is
 """
 
-# What other rooms import.
+# What other packages import.
 __all__ = ('from_timm', 'to_timm')
