@@ -74,7 +74,7 @@ def test_any_run_file_can_be_swept():
 
 
 def test_flags_override_the_sweep_of_a_run_file():
-  config = read_flags('--config=configs/sweep_cifar10.py', '--seeds=7')
+  config = read_flags('--config=configs/sweep.py:b16,cifar10', '--seeds=7')
   assert config.sweep.base_lr == (0.001, 0.003, 0.01, 0.03)
   assert config.sweep.seeds == (7,)
   assert sweep_lib.held_out(config) == ('train[:98%]', 'train[98%:]')
@@ -119,7 +119,7 @@ def test_wrong_flags_of_a_sweep_give_one_line(args, message):
 def test_main_refuses_the_run_file_of_a_sweep(tmp_path):
   result = run(
     'vit_jax.main',
-    '--config=configs/sweep_cifar10.py',
+    '--config=configs/sweep.py:b16,cifar10',
     f'--workdir={tmp_path}',
   )
   assert result.returncode == 1

@@ -118,13 +118,13 @@ PUBLISHED = {
   'h14_cifar10': (VIT, CIFAR),
   'h14_cifar100': (VIT, CIFAR),
   'h14_imagenet': (VIT, IMAGENET),
+  'sweep:b16,cifar10': (VIT, CIFAR | swept('98%')),
   'sweep:b16,cifar100': (VIT, CIFAR | swept('98%')),
   'sweep:l16,imagenet2012': (
     VIT,
     IMAGENET | swept('99%', (0.003, 0.01, 0.03, 0.06)),
   ),
   'sweep:b16,oxford_iiit_pet': (VIT, SMALL | swept('90%')),
-  'sweep_cifar10': (VIT, CIFAR | swept('98%')),
   # Sec. 3.2: in pre-training the head has a hidden layer.
   'pretrain:b16,imagenet2012': (
     VIT,

@@ -1,6 +1,6 @@
 """Chooses the learning rate on held-out images, or cross-validates.
 
-vit-jax sweep --config=configs/sweep_cifar10.py --workdir=/tmp/sweep
+vit-jax sweep --config=configs/sweep.py:b16,cifar10 --workdir=/tmp/sweep
 vit-jax sweep --config=configs/digits.py --workdir=/tmp/sweep \
   --base_lr=0.001,0.003,0.01 --seeds=0,1,2
 
