@@ -23,6 +23,9 @@ TABLES = ('.csv', '.tsv', '.jsonl', '.parquet', NPZ)
 # File name ending of shards.
 SHARDS = '.tar'
 
+# Values of `config.remat`; each needs less memory and more computation than the last.
+REMAT = ('', 'dots_saveable', 'dots_with_no_batch_dims_saveable', 'full')
+
 _LOGGERS = ('tensorboard', 'wandb', 'mlflow')
 
 
@@ -85,9 +88,7 @@ def _add_model(config: types.SimpleNamespace) -> None:
   # Activations that the backward pass recomputes, to save memory at the cost of
   # time: '' none, 'full' all of a block; 'dots_saveable' keeps all matrix
   # products, 'dots_with_no_batch_dims_saveable' those with weights.
-  config.remat = rules.one_of(
-    '', 'full', 'dots_saveable', 'dots_with_no_batch_dims_saveable'
-  )
+  config.remat = rules.one_of(*REMAT)
   # Whether to compile one program for all blocks, with stacked parameters. Deep
   # models compile faster. Combine it with `remat`.
   config.scan_layers = False

@@ -7,6 +7,7 @@ from jaxtyping import Float
 import numpy as np
 
 from vit_jax.configs import labels as labels_lib
+from vit_jax.configs import losses
 from vit_jax.data import sources
 from vit_jax.runtime import errors
 
@@ -66,7 +67,7 @@ def weights(setting: str, source: Any) -> Float[np.ndarray, ' K'] | None:
   names = list(source.class_names)
   if not setting:
     return None
-  if setting != 'balanced':
+  if setting != losses.BALANCED:
     values = np.array([float(x) for x in setting.split(',')], np.float32)
     if len(values) != len(names):
       raise errors.UserError(

@@ -7,18 +7,16 @@ from typing import Any
 import jax
 import ml_collections
 
+from vit_jax.configs import common
 from vit_jax.configs import images
 from vit_jax.configs import spec
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
 
-# Values of config.remat; each needs less memory and more computation.
-REMAT = ('', 'dots_saveable', 'dots_with_no_batch_dims_saveable', 'full')
-
 
 def remats(model: Any) -> tuple[str, ...]:
-  """Returns the values of `REMAT` that a model, a config, may have."""
-  return REMAT[:1] if spec.encoder(model) is None else REMAT
+  """Returns the values of `config.remat` that a model, a config, may have."""
+  return common.REMAT[:1] if spec.encoder(model) is None else common.REMAT
 
 
 def is_out_of_memory(error: Exception) -> bool:
