@@ -191,7 +191,8 @@ def test_copies_are_found_and_other_images_are_not(folder):
   looks = copies.look(sources.get_source(str(folder), 'train'))
   assert not len(copies.within(looks))
   path = folder / 'dog' / '0.png'
-  image = cv2.imread(str(path))
+  image = cv2.resize(cv2.imread(str(path)), None, fx=2, fy=2)
+  cv2.imwrite(str(path), image)
   for name, copy in {
     'half': cv2.resize(
       image, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA
@@ -202,9 +203,35 @@ def test_copies_are_found_and_other_images_are_not(folder):
   cv2.imwrite(str(path.with_name('mirrored.png')), image[:, ::-1])
   found = survey.of_dataset(str(folder))
   parts = [found, *found['splits'].values()]
-  assert sum(part['copies']['pairs'] for part in parts) == 3
-  pairs = [pair for part in parts for pair in part['copies']['examples']]
+  assert sum(part['copies']['images'] for part in parts) == 2
+  pairs = [pair for part in parts for pair in part['copies']['pairs']]
   assert not any('mirrored' in name for pair in pairs for name in pair)
+
+
+def drawn(colour, radius):
+  image = np.full((64, 64, 3), 255, np.uint8)
+  return cv2.circle(image, (30, 34), radius, colour, -1)
+
+
+def test_small_things_of_other_shapes_or_colours_are_not_copies():
+  red, green = (0, 0, 255), (0, 128, 0)
+  images = [drawn(red, 6), drawn(green, 6), drawn(red, 11), drawn(red, 6)]
+  for text in ('10', '11', '71'):
+    page = np.full((64, 64, 3), 255, np.uint8)
+    cv2.putText(
+      page, text, (14, 40), cv2.FONT_HERSHEY_SIMPLEX, 0.9, (0, 0, 0), 2
+    )
+    images.append(page)
+  images += [np.full((20, 20, 3), level, np.uint8) for level in (9, 10, 9)]
+  looks = copies.of_thumbnails([copies.thumbnail(x) for x in images])
+  assert copies.within(looks).tolist() == [[0, 3], [7, 9]]
+  assert copies.between(looks, looks)[:, 1].tolist() == list(range(10))
+
+
+def test_each_copy_counts_once_however_many_images_are_equal():
+  looks = copies.of_thumbnails([np.full((16, 16, 3), 7, np.uint8)] * 700)
+  first = [[0, i] for i in range(1, 700)]
+  assert copies.within(looks).tolist() == first
 
 
 def test_survey_counts_sizes_and_names_broken_files(folder):

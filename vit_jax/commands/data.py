@@ -29,7 +29,7 @@ from vit_jax.reporting import contact_sheet
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
 
-_MOST_BROKEN = 5  # Broken files that are named.
+_MOST_NAMED = 5  # Broken files, and copies, that are named.
 
 
 def define_flags() -> None:
@@ -90,8 +90,8 @@ def describe(dataset: str, found: dict) -> list[str]:
   for role, facts in splits.items():
     lines += ['', f'{role} ({facts["split"]}): {facts["images"]:,} images']
     lines += _of_split(facts)
-  pairs = found['copies']['pairs']
-  lines += ['', f'Copies of training images among the test images: {pairs}']
+  count = found['copies']['images']
+  lines += ['', f'Copies of training images among the test images: {count}']
   lines += _examples(found['copies'])
   return lines
 
@@ -120,15 +120,16 @@ def _of_split(facts: dict) -> list[str]:
   if facts['unread']:
     rows['not read'] = image_files.count_text(facts['unread'])
   rows['broken'] = str(len(facts['broken']))
-  rows['copies'] = str(facts['copies']['pairs'])
+  rows['copies'] = str(facts['copies']['images'])
   width = max(8, *map(len, rows))
   lines = [f'  {name:{width}} {text}' for name, text in rows.items()]
   broken = [f'    {x["name"]}: {x["reason"]}' for x in facts['broken']]
-  return lines + broken[:_MOST_BROKEN] + _examples(facts['copies'])
+  return lines + broken[:_MOST_NAMED] + _examples(facts['copies'])
 
 
 def _examples(found: dict) -> list[str]:
-  return [f'    {first} and {second}' for first, second in found['examples']]
+  pairs = found['pairs'][:_MOST_NAMED]
+  return [f'    {first} and {second}' for first, second in pairs]
 
 
 def _draw(dataset: str, split: str, path: pathlib.Path) -> None:

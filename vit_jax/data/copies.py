@@ -7,16 +7,21 @@ import os
 from typing import Any
 
 import cv2
-from jaxtyping import Int, UInt8, UInt64
+from jaxtyping import Float32, Int, UInt8, UInt64
 import numpy as np
 
 from vit_jax.data import decoding
 
-# Two images are copies if at most so many of the 64 bits of their gradients differ,
-# and their thumbnails differ by so many grey levels on average.
-_MOST_BITS, _MOST_LEVELS = 6, 4.0
+# Two images are copies if at most so many of the 64 bits of their gradients differ, and
+# their thumbnails by so many of 256 levels on average, and by these shares of their
+# standard deviation, in grey and in colour, which JPEG changes more. The shares tell
+# apart small things before a plain background.
+_MOST_BITS, _MOST_LEVELS, _MOST_GREY, _MOST_COLOUR = 6, 4.0, 0.15, 0.25
 _SIDE = 16  # Pixels of a thumbnail.
 _CHUNK = 256  # Images that are compared with all others at once.
+_BLOCK = (
+  32  # Others whose thumbnails are compared at once, until one is a copy.
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +30,14 @@ class Looks:
 
   Attributes:
     bits: signs of the horizontal gradients of 8 x 8 places.
-    thumbnails: in grey.
+    thumbnails: in colour; images that are not colours have three equal channels.
+    greys: the means of their channels.
     is_known: False for images that cannot be decoded.
   """
 
   bits: UInt64[np.ndarray, ' N']
-  thumbnails: UInt8[np.ndarray, 'N S S']
+  thumbnails: UInt8[np.ndarray, 'N S S 3']
+  greys: UInt8[np.ndarray, 'N S S']
   is_known: np.ndarray
 
 
@@ -42,27 +49,36 @@ def look(source: Any) -> Looks:
 
 
 def of_thumbnails(
-  small: Sequence[UInt8[np.ndarray, 'S S'] | None],
+  small: Sequence[UInt8[np.ndarray, 'S S 3'] | None],
 ) -> Looks:
   """Returns the looks of thumbnails; None for an image that cannot be decoded."""
-  empty = np.zeros((_SIDE, _SIDE), np.uint8)
+  empty = np.zeros((_SIDE, _SIDE, 3), np.uint8)
   thumbnails = np.stack([empty if x is None else x for x in small])
-  grid = np.stack([_resized(x, (9, 8)) for x in thumbnails]).astype(int)
+  greys = thumbnails.mean(-1).round().astype(np.uint8)
+  grid = np.stack([_resized(x, (9, 8)) for x in greys]).astype(int)
   signs = (grid[:, :, 1:] > grid[:, :, :-1]).reshape(len(small), 64)
   bits = np.packbits(signs, axis=-1).view(np.uint64)[:, 0]
-  return Looks(bits, thumbnails, np.array([x is not None for x in small]))
+  return Looks(
+    bits, thumbnails, greys, np.array([x is not None for x in small])
+  )
 
 
-def thumbnail(image: decoding.Image) -> UInt8[np.ndarray, 'S S']:
-  """Returns a small square of an image in grey; of float32 with full contrast."""
-  small = _resized(image.astype(np.float32).mean(-1), (_SIDE, _SIDE))
+def thumbnail(image: decoding.Image) -> UInt8[np.ndarray, 'S S 3']:
+  """Returns a small square of an image; of float32 with full contrast.
+
+  Images of other channels than three become grey.
+  """
+  pixels = image.astype(np.float32)
+  if pixels.shape[-1] != 3:
+    pixels = pixels.mean(-1, keepdims=True).repeat(3, -1)
+  small = _resized(pixels, (_SIDE, _SIDE))
   if image.dtype != np.uint8:
     small -= small.min()
     small *= 255 / max(float(small.max()), 1e-12)
   return np.round(small).astype(np.uint8)
 
 
-def _decoded(source: Any, index: int) -> UInt8[np.ndarray, 'S S'] | None:
+def _decoded(source: Any, index: int) -> UInt8[np.ndarray, 'S S 3'] | None:
   try:
     image = decoding.as_pixels(source[index]['image'])
   except (OSError, ValueError):
@@ -75,20 +91,57 @@ def _resized(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def between(a: Looks, b: Looks) -> Int[np.ndarray, 'P 2']:
-  """Returns the pairs (index in `a`, index in `b`) of copies, by the second."""
+  """Returns (index in `a`, index in `b`) of each image of `b` with a copy in `a`.
+
+  The copy is the first one in `a`, if there are several.
+  """
+  return _first_copies(a, b, is_earlier=False)
+
+
+def within(looks: Looks) -> Int[np.ndarray, 'P 2']:
+  """Returns (first, later) of each image of one source that is a copy of an earlier one."""
+  return _first_copies(looks, looks, is_earlier=True)
+
+
+def _first_copies(
+  a: Looks, b: Looks, *, is_earlier: bool
+) -> Int[np.ndarray, 'P 2']:
   pairs = []
   for start in range(0, len(b.bits), _CHUNK):
     stop = min(start + _CHUNK, len(b.bits))
     differ = np.bitwise_count(b.bits[start:stop, None] ^ a.bits[None])
     near = (differ <= _MOST_BITS) & a.is_known & b.is_known[start:stop, None]
-    for j, i in np.argwhere(near):
-      levels = a.thumbnails[i].astype(int) - b.thumbnails[start + j]
-      if np.abs(levels).mean() <= _MOST_LEVELS:
-        pairs.append((i, start + j))
+    if is_earlier:
+      near &= np.arange(len(a.bits)) < np.arange(start, stop)[:, None]
+    for j in np.flatnonzero(near.any(1)).tolist():
+      found = _first(a, np.flatnonzero(near[j]), b, start + j)
+      if found is not None:
+        pairs.append((found, start + j))
   return np.array(pairs, int).reshape(-1, 2)
 
 
-def within(looks: Looks) -> Int[np.ndarray, 'P 2']:
-  """Returns the pairs of different images of one source that are copies."""
-  pairs = between(looks, looks)
-  return pairs[pairs[:, 0] < pairs[:, 1]]
+def _first(a: Looks, places: np.ndarray, b: Looks, place: int) -> int | None:
+  """Returns the first of some places of `a` with a copy of an image of `b`, or None."""
+  wanted_grey = b.greys[place].astype(np.int16)
+  want = b.thumbnails[place][None].astype(np.float32)
+  for start in range(0, len(places), _BLOCK):
+    some = places[start : start + _BLOCK]
+    levels = np.abs(a.greys[some] - wanted_grey).mean((1, 2))
+    some = some[levels <= _MOST_LEVELS]
+    have = a.thumbnails[some].astype(np.float32)
+    grey, wanted = (x.mean(-1, keepdims=True) for x in (have, want))
+    same = (_distance(grey, wanted) <= _MOST_GREY) & (
+      _distance(have, want) <= _MOST_COLOUR
+    )
+    if same.any():
+      return int(some[same.argmax()])
+  return None
+
+
+def _distance(
+  a: Float32[np.ndarray, 'N S S C'], b: Float32[np.ndarray, '1 S S C']
+) -> Float32[np.ndarray, ' N']:
+  """Returns the distance of thumbnails as a share of the lower standard deviation."""
+  deviation = np.minimum(*(x.std((1, 2)).mean(-1) for x in (a, b)))
+  root = np.sqrt(((a - b) ** 2).mean((1, 2, 3)))
+  return np.where(root > 0, root / np.maximum(deviation, 1e-9), 0)

@@ -22,8 +22,6 @@ from vit_jax.data import stacks
 from vit_jax.data.rows import row_weights
 from vit_jax.data.rows import table_files
 
-_EXAMPLES = 5  # Copies that are named.
-
 
 @dataclasses.dataclass(frozen=True)
 class _Facts:
@@ -59,7 +57,8 @@ def of_dataset(
     {'splits': {'train': {'split', 'images', 'classes', 'numbers', 'weights', 'unread',
     'formats', 'modes', 'heights', 'widths', 'broken', 'mean', 'std', 'copies'},
     'test': ...},
-    'copies': pairs of a training and a test image}. Sizes are (smallest, median,
+    'copies': of training images among the test images}. Copies are {'images': how
+    many there are, 'pairs': [first image, its copy]}. Sizes are (smallest, median,
     largest) in pixels; mean and std are those of pixels in [0, 1], by channel.
   """
   names = sources.default_splits(dataset, train, test, columns)
@@ -157,6 +156,6 @@ def _summary(facts: list[_Facts]) -> dict[str, Any]:
 def _named(
   pairs: np.ndarray, first: list[_Facts], second: list[_Facts]
 ) -> dict[str, Any]:
-  """Returns how many pairs there are, and the names of some."""
-  examples = [[first[i].name, second[j].name] for i, j in pairs[:_EXAMPLES]]
-  return {'pairs': len(pairs), 'examples': examples}
+  """Returns how many images are copies, and the names of all pairs."""
+  names = [[first[i].name, second[j].name] for i, j in pairs]
+  return {'images': len(names), 'pairs': names}

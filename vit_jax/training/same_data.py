@@ -152,12 +152,11 @@ def _count_copies(splits: datasets.Splits) -> int | None:
     )
     return None
   pairs = copies.between(copies.look(train), copies.look(test))
-  count = len(np.unique(pairs[:, 1]))
-  if count:
+  if count := len(pairs):
     i, j = pairs[0].tolist()
     logging.warning(
       '%d of %d test images are copies of training images, such as %s of %s: the'
-      ' model will look better than it is. vit-jax data lists them.',
+      ' model will look better than it is. vit-jax data --json lists them.',
       count,
       len(test),
       test[j]['name'],
