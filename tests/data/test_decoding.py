@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 from pictures import picture
 import PIL.Image
+import PIL.ImageOps
 import pytest
 
 from vit_jax.data import decoding
@@ -170,6 +171,36 @@ def test_a_tiff_is_upright():
     np.testing.assert_array_equal(
       decoding.decode(data, exif=exif), np.rot90(RGB, -1)
     )
+
+
+@pytest.mark.parametrize('orientation', range(1, 9))
+def test_a_turned_jpeg_has_the_pixels_of_the_official_decoder(orientation):
+  exif = PIL.Image.Exif()
+  exif[0x0112] = orientation
+  data = saved(RGB, 'JPEG', exif=exif)
+  plain = PIL.Image.fromarray(decoding.decode(data))
+  plain.getexif()[0x0112] = orientation
+  want = np.asarray(PIL.ImageOps.exif_transpose(plain))
+  np.testing.assert_array_equal(decoding.decode(data, exif=True), want)
+
+
+def test_damaged_jpegs_are_refused_however_they_are_turned():
+  pixels = np.random.default_rng(0).integers(
+    256, size=(64, 64, 3), dtype=np.uint8
+  )
+  whole, refused = saved(pixels, 'JPEG'), 0
+  for seed in range(40):
+    damage = np.random.default_rng(seed).integers(256, size=200, dtype=np.uint8)
+    data = whole[:900] + damage.tobytes() + whole[1100:]
+    results = []
+    for exif in (False, True):
+      try:
+        results.append(decoding.decode(data, exif=exif).tobytes())
+      except ValueError as e:
+        results.append(str(e))
+        refused += 1
+    assert results[0] == results[1]
+  assert refused
 
 
 @pytest.mark.parametrize('orientation', range(1, 9))

@@ -81,10 +81,18 @@ def test_missing_classes_show_what_is_there(tmp_path, names, want):
   assert want in message(tmp_path)
 
 
-def test_splits_of_other_names_are_listed(tmp_path):
-  add_images(tmp_path / 'cats' / 'tabby', 'a.png')
-  add_images(tmp_path / 'dogs' / 'beagle', 'a.png')
-  assert 'There are cats (1 images), dogs (1 images)' in message(tmp_path)
+def test_folders_of_folders_may_be_classes_or_splits(tmp_path):
+  for name in 'ab':
+    add_images(tmp_path / name / 'inside', '0.png')
+  with pytest.raises(errors.UserError, match='no folder train, but a, b'):
+    sources.get_source(str(tmp_path), 'train')
+
+
+@pytest.mark.parametrize('split', ['test', 'val', 'valid', 'validation'])
+def test_a_validation_split_has_any_of_its_names(split, tmp_path):
+  for name in ('train', 'val'):
+    add_images(tmp_path / name / 'a', '0.png')
+  assert len(sources.get_source(str(tmp_path), split)) == 1
 
 
 def test_a_class_that_training_lacks_is_named_as_such(image_folder):

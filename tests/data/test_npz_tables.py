@@ -141,6 +141,31 @@ def test_other_files_are_refused(tmp_path):
     resolve.resolve(config, measure=False)
 
 
+def test_channels_first_are_refused(tmp_path):
+  images = np.zeros((4, 3, 16, 20), np.uint8)
+  np.savez(tmp_path / 'x.npz', images=images, labels=[0, 1, 0, 1])
+  with pytest.raises(errors.UserError, match='channels must come last'):
+    sources.get_source(str(tmp_path / 'x.npz'), 'train')
+
+
+def test_one_array_is_refused(tmp_path):
+  with open(tmp_path / 'x.npz', 'wb') as file:
+    np.save(file, np.zeros(3))
+  with pytest.raises(errors.UserError, match=r'is one array, of np\.save'):
+    sources.get_source(str(tmp_path / 'x.npz'), 'train')
+
+
+def test_each_split_has_as_many_labels_as_images(tmp_path):
+  arrays = {'train_images': 12, 'train_labels': 5, 'test_images': 5}
+  arrays = {k: np.zeros((n, 8, 8), np.uint8) for k, n in arrays.items()}
+  arrays |= {'train_labels': np.zeros(5, int), 'test_labels': np.zeros(12, int)}
+  np.savez(tmp_path / 'x.npz', **arrays)
+  with pytest.raises(
+    errors.UserError, match='12 train_images, but 5 train_lab'
+  ):
+    sources.get_source(str(tmp_path / 'x.npz'), 'train')
+
+
 def test_depths_and_raw_images(tmp_path):
   deep = np.dstack([IMAGES, IMAGES])[..., :2].astype(np.uint16) * 200
   run = resolve.resolve(

@@ -120,6 +120,8 @@ def test_the_picture_of_an_example_is_not_its_depth_or_mask(tmp_path):
   'name, split',
   [
     ('testing-0', 'test'),
+    ('imagenet1k-validation-00', 'test'),
+    ('my-train-of-tests', 'train'),
     ('tests_0', 'test'),
     ('val0', 'test'),
     ('Training-0', 'train'),
@@ -132,6 +134,19 @@ def test_names_of_shards_tell_the_split(name, split, tmp_path):
   shard(tmp_path / 'x.tar', range(3, 6))
   found = sources.get_source(f'{tmp_path}/*.tar', 'train')
   assert len(found) == {'test': 3, 'train': 6}[split]
+
+
+def test_hidden_files_of_shards_are_left_out(tmp_path):
+  """Archives of macOS have `._x.png` beside `x.png`."""
+  members = {
+    './0.png': image(0),
+    './0.cls': b'x',
+    './._0.png': b'',
+    '.a/1.png': b'',
+  }
+  path = write(tmp_path / 'x.tar', members)
+  source = sources.get_source(str(path), 'train')
+  assert [source[i]['image'] for i in range(len(source))] == [image(0)]
 
 
 def test_names_need_not_be_utf_8(tmp_path):

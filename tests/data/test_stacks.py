@@ -146,6 +146,18 @@ def test_training_treats_all_channels_alike():
       np.testing.assert_allclose(whole[..., 6:], part, rtol=1e-5)
 
 
+@pytest.mark.parametrize('channels', [129, 512])
+def test_more_channels_than_opencv_resizes_at_once(channels):
+  rng = np.random.default_rng(0)
+  image = rng.integers(256, size=(9, 7, channels), dtype=np.uint8)
+  got = transforms.Pending(image, (6, 5), flip=True).make()
+  for k in (0, 127, 128, channels - 1):
+    one = transforms.Pending(image[..., k : k + 1].copy(), (6, 5), flip=True)
+    np.testing.assert_array_equal(got[..., k : k + 1], one.make())
+  resized = transforms.resize(image, (6, 5))
+  assert resized.shape == (6, 5, channels)
+
+
 def test_batches_of_several_depths_are_float32():
   eight, deep = picture(), picture().astype(np.float32)
   both = [transforms.eval_image(x, (20, 20)) for x in (eight, deep)]

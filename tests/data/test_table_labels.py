@@ -118,6 +118,21 @@ def test_words_for_what_is_missing_are_not_taken_for_no_class(tmp_path):
 
 
 @pytest.mark.parametrize(
+  'values, match',
+  [
+    ([''] * 4, "No image of .* has a class in the column 'labels'"),
+    (['0', '1', '1', '0'], "has only 0 and 1 in the column 'labels'"),
+  ],
+)
+def test_columns_without_names_of_classes_are_refused(values, match, tmp_path):
+  rows = [f'{i}.png,{value}' for i, value in enumerate(values)]
+  path = tmp_path / 'x.csv'
+  path.write_text('\n'.join(['image,labels', *rows]))
+  with pytest.raises(errors.UserError, match=match):
+    sources.get_source(str(path), 'train')
+
+
+@pytest.mark.parametrize(
   'values, names',
   [
     (['2020-01-01', '2020-01-02'], ['2020-01-01', '2020-01-02']),

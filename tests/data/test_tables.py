@@ -190,7 +190,7 @@ def test_mistakes_are_named_with_their_row(rows, tmp_path):
   assert message(tmp_path / 'same.csv').endswith(
     "has 2 columns 'label': rename all but one."
   )
-  assert 'no such folder here' in message(tmp_path / 'missing.csv')
+  assert 'no such file here' in message(tmp_path / 'missing.csv')
 
 
 def test_a_missing_image_is_named(rows, tmp_path):

@@ -24,7 +24,7 @@ AUGREG = {
 
 INTERPOLATIONS = ('bilinear', 'bilinear_antialias', 'bicubic')
 
-MOST_CHANNELS = 512  # OpenCV resizes no more.
+MOST_CHANNELS = 512  # Hyperspectral cameras have up to about 400.
 
 _MAX_MAGNITUDE = 30
 

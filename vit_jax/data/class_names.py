@@ -34,9 +34,9 @@ def distinct(names: Iterable[Any], where: str) -> list[str]:
 
 
 def ordered(names: Collection[str]) -> list[str]:
-  """Returns names as text sorts them, but whole numbers by their value."""
-  if all(re.fullmatch(r'-?\d+', name) for name in names):
-    return sorted(names, key=lambda name: (int(name), name))
+  """Returns names as text sorts them, but numbers such as '-2' or '1.0' by their value."""
+  if all(re.fullmatch(r'-?\d+(\.\d+)?', name) for name in names):
+    return sorted(names, key=lambda name: (decimal.Decimal(name), name))
   return sorted(names)
 
 

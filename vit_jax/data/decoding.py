@@ -97,8 +97,11 @@ def _decode_picture(data: bytes, channels: int, exif: bool) -> Picture:
   height, width = header[:2] if header else _size(data)
   _check_size(height, width)
   # simplejpeg cannot convert CMYK to RGB, OpenCV can.
-  if not exif and header and header[2] != 'CMYK':
-    return _decode_jpeg(data, colorspace)
+  if header and header[2] != 'CMYK':
+    pixels = _decode_jpeg(data, colorspace)
+    if exif and (tag := _orientation(data)) != 1:
+      pixels = np.ascontiguousarray(stacks.turned(pixels, tag))
+    return pixels
   if not exif:
     flags |= cv2.IMREAD_IGNORE_ORIENTATION
   try:
@@ -270,6 +273,15 @@ def _size(data: bytes) -> tuple[int, int]:
   if data[:4] == b'RIFF' and data[8:12] == b'WEBP':
     return 0, 0
   raise ValueError(f'not a {FORMATS} image')
+
+
+def _orientation(data: bytes) -> int:
+  """Returns how a JPEG is turned, by its EXIF; 1, upright, if it does not say."""
+  try:
+    with PIL.Image.open(io.BytesIO(data), formats=['JPEG', 'MPO']) as picture:
+      return picture.getexif().get(stacks.ORIENTATION, 1)
+  except Exception:  # Pillow raises errors of many kinds for damaged EXIF.
+    return 1
 
 
 def _decode_jpeg(data: bytes, colorspace: str) -> Picture:

@@ -115,6 +115,13 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
   if not splits:
     raise errors.UserError(f'{root} has {_explain_no_splits(root)}')
   splits, split = with_test(splits, split)
+  is_known = not splits.keys().isdisjoint(('train', 'test', *VALIDATION_NAMES))
+  if split.startswith('train') and not is_known:
+    raise errors.UserError(
+      f'{root} has no folder train, but {errors.some(sorted(splits))}, which have'
+      f' folders of images. If they are classes, put the images into them; if they'
+      f' are splits, set config.pp.train and config.pp.test.'
+    )
   sizes = {
     name: sum(len(found.images) for found in classes.values())
     for name, classes in splits.items()
@@ -192,14 +199,17 @@ def _some(names: Sequence[str]) -> str:
 
 
 def with_test(splits: dict[str, Any], split: str) -> tuple[dict[str, Any], str]:
-  """Renames a validation split to 'test' in both, unless there is a 'test'."""
-  stand_in = next((n for n in VALIDATION_NAMES if n in splits), 'test')
-  if 'test' in splits or stand_in not in splits:
+  """Renames a validation split to 'test' in both, unless there is a 'test'.
+
+  `split` may call the validation split by any of its names.
+  """
+  found = next((n for n in VALIDATION_NAMES if n in splits), '')
+  if not found:
     return splits, split
-  # Users may name it either way.
-  split = re.sub(rf'\b{stand_in}\b', 'test', split)
-  names = {stand_in: 'test'}
-  return {names.get(name, name): x for name, x in splits.items()}, split
+  name = found if 'test' in splits else 'test'
+  others = [n for n in VALIDATION_NAMES if n == found or n not in splits]
+  split = re.sub(rf'\b({"|".join(others)})\b', name, split)
+  return {name if n == found else n: x for n, x in splits.items()}, split
 
 
 def _find_classes(folder: pathlib.Path, root: pathlib.Path) -> Classes:

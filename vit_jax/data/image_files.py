@@ -53,6 +53,12 @@ def is_read(name: str) -> bool:
   return name.lower().endswith(SUFFIXES)
 
 
+def is_hidden(path: str) -> bool:
+  """Whether a file, or a folder that it is in, has a name that begins with a dot."""
+  parts = pathlib.PurePosixPath(path).parts
+  return any(part.startswith('.') and part != '..' for part in parts)
+
+
 def find(*folders: os.PathLike | str) -> Found:
   """Finds the images in the last folder and below it, except hidden files.
 
@@ -105,12 +111,14 @@ def warn_of_unread(
 ) -> None:
   """Logs how many files are not read, by suffix, if there are any."""
   if unread:
+    hint = ' Beside pictures, .npy files are not.' if _ARRAYS in unread else ''
     logging.warning(
-      '%s: %d files are not read, %s: images must be %s.',
+      '%s: %d files are not read, %s. Read are %s.%s',
       folder,
       sum(unread.values()),
       count_text(unread),
       ', '.join(SUFFIXES),
+      hint,
     )
 
 

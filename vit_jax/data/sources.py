@@ -217,8 +217,9 @@ def require_folder(dataset: str) -> None:
     return
   is_path = is_table or dataset.startswith((os.sep, '.', '~'))
   if not dataset or is_path or storage.is_address(dataset):
+    kind = 'file' if is_table else 'folder'
     raise errors.UserError(
-      f'There is no data set {dataset!r}: no such folder here. Give a folder with'
+      f'There is no data set {dataset!r}: no such {kind} here. Give a folder with'
       f' <class>/<image>, or with train/<class>/<image> and'
       f' test/<class>/<image>, a table ({", ".join(common.TABLES)}), .tar shards, a folder'
       f' or hf://datasets/USER/NAME of Hugging Face, or a name.'

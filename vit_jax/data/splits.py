@@ -9,10 +9,23 @@ from vit_jax.runtime import errors
 # Parts of splits that a source is made of: (name, first image, the one after the last).
 Ranges = Sequence[tuple[str, int, int]]
 
+# Words in the names of files, by their split, as Hugging Face's `datasets` reads them.
+_WORDS = {
+  'train': ('train', 'training'),
+  'validation': ('validation', 'valid', 'val', 'dev'),
+  'test': ('test', 'tests', 'testing', 'eval', 'evaluation'),
+}
+
 _PERCENT = re.compile(r'(\w+)(?:\[(?:(\d+)%)?:(?:(\d+)%)?\])?')
 
 # Evaluates on a part of the training images.
 SPLIT_EXAMPLE = "config.pp.train='train[:90%]' config.pp.test='train[90%:]'"
+
+
+def word(name: str) -> str:
+  """Returns the split that the name of a file or folder has in it, or ''."""
+  words = {*re.split(r'[^a-z]+', name.lower())}
+  return next((s for s, names in _WORDS.items() if words & {*names}), '')
 
 
 def percents(split: str) -> tuple[str, int, int] | None:

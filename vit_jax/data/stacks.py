@@ -23,7 +23,7 @@ Pixels = UInt8[np.ndarray, 'H W C'] | Float32[np.ndarray, 'H W C']
 DTYPES = ('uint8', 'uint16', 'float32')
 
 # By the tag of a TIFF: how often it is turned to the left, after a transposition.
-_ORIENTATION = 274
+ORIENTATION = 274
 _TURNS = {
   1: (0, False), 2: (-1, True), 3: (2, False), 4: (1, True),
   5: (0, True), 6: (-1, False), 7: (2, True), 8: (1, False),
@@ -35,6 +35,7 @@ _HEADERS = {
   (2, 0): np.lib.format.read_array_header_2_0,
 }
 _PARSING = threading.Lock()
+_LEAST_SIDE = 12  # Of images that may have their channels first.
 _MOST_VALUES = 1 << 29  # As many as the largest pictures have.
 
 
@@ -50,6 +51,12 @@ def as_image(array: np.ndarray) -> np.ndarray:
     raise ValueError(
       f'it is {dtype} of shape {array.shape}: it must be'
       f' {", ".join(DTYPES[:-1])} or {DTYPES[-1]}, [H, W] or [H, W, C]'
+    )
+  has_three = array.ndim == 3 and array.shape[0] in (1, 3, 4)
+  if has_three and min(array.shape[1:]) >= _LEAST_SIDE:
+    raise ValueError(
+      f'its shape is {array.shape}: channels must come last. np.moveaxis(x, 0, -1)'
+      ' puts them there'
     )
   return array.astype(dtype, copy=False).reshape(*array.shape[:2], -1)
 
@@ -150,8 +157,12 @@ def read_tiff(data: bytes, what: str) -> np.ndarray:
   places = series.axes.index('Y'), series.axes.index('X')
   with _naming_damage():
     array = np.moveaxis(series.asarray(), places, (0, 1))
-    tag = series.keyframe.tags.valueof(_ORIENTATION, 1)
-  array = array.reshape(*array.shape[:2], -1)
+    tag = series.keyframe.tags.valueof(ORIENTATION, 1)
+  return turned(array.reshape(*array.shape[:2], -1), tag)
+
+
+def turned(array: np.ndarray, tag: int) -> np.ndarray:
+  """Returns an image [H, W, C] upright, by the orientation of EXIF or a TIFF."""
   turns, is_transposed = _TURNS.get(tag, _TURNS[1])
   return np.rot90(array.swapaxes(0, 1) if is_transposed else array, turns)
 

@@ -1,7 +1,8 @@
 """Images without a test split: a fixed order, in which every slice is a fair sample.
 
 An image's place follows from its content and its class alone: names, the order on the
-disk and the other classes do not matter. Equal files stay together.
+disk and the other classes do not matter. Equal files of a class are neighbours, so a
+split parts them at most where a slice ends; a run warns of such copies.
 """
 
 from collections.abc import Sequence

@@ -17,6 +17,7 @@ from vit_jax.data import decoding
 from vit_jax.data import label_texts
 from vit_jax.data import pipeline
 from vit_jax.data import sources
+from vit_jax.data.augmentation import transforms
 from vit_jax.reporting import colours
 from vit_jax.runtime import errors
 from vit_jax.runtime import storage
@@ -112,8 +113,7 @@ def of_classes(source: sources.LabelledSource) -> Sheet:
       image = decoding.as_pixels(example['image'])
     except (OSError, ValueError):  # Counted by `survey`.
       continue
-    small = cv2.resize(image, (_MIN_SIDE, _MIN_SIDE))
-    small = small.reshape(_MIN_SIDE, _MIN_SIDE, -1).astype(np.float32) / 255
+    small = transforms.resize(image, (_MIN_SIDE, _MIN_SIDE)) / 255
     images.append(colours.of_image(small))
     captions.append(label_texts.lines(example['label'], source))
   if not images:

@@ -187,11 +187,11 @@ def _read_arrays(
   path: pathlib.Path, size: int, changed: int
 ) -> Mapping[str, np.ndarray]:
   del size, changed
-  with np.load(path) as file:
+  with _open(path) as file:
     wanted = (_IMAGES, _LABELS, 'class_names', *_EXTRAS)
     found = {name: file[name] for name in wanted if name in file}
     if _IMAGES not in found and f'train_{_IMAGES}' in file:
-      found |= _joined(file)
+      found |= _joined(file, path)
     known = list(file)
   if missing := [x for x in (_IMAGES, _LABELS) if x not in found]:
     raise errors.UserError(
@@ -218,9 +218,27 @@ def _read_arrays(
   return found
 
 
-def _joined(file: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _open(path: pathlib.Path) -> np.lib.npyio.NpzFile:
+  file = np.load(path)
+  if not isinstance(file, np.lib.npyio.NpzFile):
+    raise errors.UserError(
+      f'{path} is one array, of np.save: write it with np.savez(path, images=...,'
+      f' labels=...).'
+    )
+  return file
+
+
+def _joined(
+  file: Mapping[str, np.ndarray], path: pathlib.Path
+) -> dict[str, np.ndarray]:
   """Returns the arrays of all splits together."""
   splits = [x for x in _SPLITS if f'{x}_{_IMAGES}' in file]
+  for x in splits:
+    images, labels = (len(file[f'{x}_{name}']) for name in (_IMAGES, _LABELS))
+    if images != labels:
+      raise errors.UserError(
+        f'{path} has {images} {x}_{_IMAGES}, but {labels} {x}_{_LABELS}.'
+      )
   found = {
     name: np.concatenate([file[f'{x}_{name}'] for x in splits])
     for name in (_IMAGES, _LABELS)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import huggingface_hub
 
 from vit_jax.data import image_files
+from vit_jax.data import splits as splits_lib
 from vit_jax.runtime import errors
 
 # A folder, or the address of a repository.
@@ -24,11 +25,6 @@ PARQUET = '.parquet'
 _DEPTH = 2  # Folders that a Parquet file may be in: <configuration>/<split>.
 
 _PART = re.compile(r'(.+)-\d+-of-\d+(-[0-9a-f]+)?')  # train-00000-of-00002
-_WORDS = {
-  'train': ('train', 'training'),
-  'validation': ('validation', 'valid', 'val', 'dev'),
-  'test': ('test', 'testing', 'eval', 'evaluation'),
-}
 
 
 def parquet_files(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -126,21 +122,15 @@ def _inferred(path: pathlib.PurePath) -> tuple[str, str]:
   """Returns the configuration and the split that the path of a file tells."""
   folders = [x for x in path.parts[:-1] if x != 'data']
   part = _PART.fullmatch(path.stem)
-  split = _word(path.stem)
+  split = splits_lib.word(path.stem)
   if part and (
     split or path.parent.name == 'data'
   ):  # Others: part-00000-of-00002.
     split = part[1]
-  if folders and (name := _word(folders[-1])):
+  if folders and (name := splits_lib.word(folders[-1])):
     split = split or name
     folders.pop()
   return '/'.join(folders) or 'default', identifier(split or 'train')
-
-
-def _word(text: str) -> str:
-  """Returns the split that a name has in it, or ''."""
-  words = re.split(r'[^a-z]+', text.lower())
-  return next((s for s, names in _WORDS.items() if {*names} & {*words}), '')
 
 
 def identifier(split: str) -> str:

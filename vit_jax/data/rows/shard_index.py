@@ -76,6 +76,10 @@ def _choices(text: str) -> list[str]:
   if not (ends := _RANGE.fullmatch(text)):
     return text.split(',')
   first, last = ends.groups()
+  if int(first) > int(last):
+    raise errors.UserError(
+      f'The range {{{text}}} is empty: {last} comes before {first}.'
+    )
   return [f'{i:0{len(first)}}' for i in range(int(first), int(last) + 1)]
 
 

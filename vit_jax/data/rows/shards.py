@@ -8,7 +8,6 @@ has; any other file whose suffix is the name of a column has that column.
 from collections.abc import Sequence
 import json
 import os
-import re
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ from vit_jax.data.rows import table_labels
 from vit_jax.runtime import errors
 
 SPLIT_BY = "the names of each class's images"
-
-_SPLIT = re.compile(r'(train|test|validation|valid|val)(?:ing|s)?(?![a-z])')
 
 # Places of an image: shard, first byte, number of bytes.
 _Place = tuple[int, int, int]
@@ -62,9 +59,8 @@ def has_splits(dataset: str) -> bool:
 
 
 def _split(path: str) -> str:
-  """Returns the split that the name of a shard begins with, or 'train'."""
-  found = _SPLIT.match(os.path.basename(path).lower())
-  return found[1] if found else 'train'
+  """Returns the split that the name of a shard has in it, or 'train'."""
+  return splits_lib.word(os.path.basename(path)) or 'train'
 
 
 def task(dataset: str, columns: table_files.Columns) -> str:
@@ -83,8 +79,8 @@ def open_shards(
 
   Args:
     dataset: paths or addresses, such as 'data/train-{000..099}.tar' or 'data/*.tar'.
-    split: TFDS notation, such as 'train[:98%]'. Shards whose names begin with 'test'
-      or 'val' have these splits, all others 'train'. The names of the images fix the
+    split: TFDS notation, such as 'train[:98%]'. Shards whose names have 'test' or
+      'val' in them have these splits, see `splits.word`, all others 'train'. The names of the images fix the
       order, in which each slice has its share of every class.
     columns: names of the columns.
 
@@ -125,6 +121,8 @@ def _examples(
       members.sizes.tolist(),
       strict=True,
     ):
+      if image_files.is_hidden(name):
+        continue
       key, suffix = _parts(name)
       files = found.setdefault(key, {})
       if suffix in files:

@@ -159,6 +159,17 @@ def _multilabel(rows: _Rows) -> Labels:
       raise errors.UserError(f'{e} For no class, leave the cell empty.')
     of_rows.append(_several(value, columns.separator))
   names = _class_names(of_rows, rows)
+  if not names:
+    raise errors.UserError(
+      f'No image of {rows.path} to train on has a class in the column'
+      f' {columns.labels!r}.'
+    )
+  if set(names) <= {'0', '1'} and all(len(row) == 1 for row in of_rows):
+    raise errors.UserError(
+      f'{rows.path} has only 0 and 1 in the column {columns.labels!r}. For one class'
+      f' an image, set config.columns.label={columns.labels} and'
+      f" config.task='multiclass'; for several, name a column for each."
+    )
   places = {name: place for place, name in enumerate(names)}
   marks = np.zeros((len(of_rows), len(names)), np.float32)
   for row, found in enumerate(of_rows):
