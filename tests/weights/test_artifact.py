@@ -54,7 +54,9 @@ def test_weights_that_transformers_saved_again_are_read(
 ):
   weights = dataclasses.replace(
     random_weights(VIT, size=32, num_classes=3),
-    temperature=0.3,
+    task='multilabel',
+    loss='sigmoid',
+    thresholds=(0.1, 0.2, 0.3),
     info={'splits': ['train[:80%]', 'train[80%:]']},
   )
   artifact.save(tmp_path / 'old', weights)
@@ -77,8 +79,8 @@ def test_weights_that_transformers_saved_again_are_read(
       got.params['head']['kernel'], trained.params['head']['kernel']
     )
     assert got.class_names == trained.class_names
-    assert (got.temperature, got.info) == (1, {})
-    assert 'saved these weights again: temperature of before' in caplog.text
+    assert (tuple(got.thresholds), got.info) == ((), {})
+    assert 'saved these weights again: thresholds of before' in caplog.text
 
 
 def with_resize(resize, size=32):

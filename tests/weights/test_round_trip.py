@@ -7,6 +7,7 @@ import jax
 from made import assert_same
 from made import random_weights
 from made import VIT
+import numpy as np
 import pytest
 from runs import tiny
 from runs import tiny_lit
@@ -14,6 +15,7 @@ from runs import tiny_lit
 from vit_jax import checkpoint
 from vit_jax import train
 from vit_jax.data import preprocessing
+from vit_jax.weights import array_files
 from vit_jax.weights import artifact
 from vit_jax.weights import extras
 from vit_jax.weights import formats
@@ -101,6 +103,37 @@ def test_converted_folders_keep_every_field(tmp_path, to, resize):
   again = checkpoint.read(tmp_path / 'x')
   formats.convert(again, str(tmp_path / 'y'), other)
   assert_equal(weights, checkpoint.read(tmp_path / 'y'))
+
+
+@pytest.mark.parametrize('to', ['huggingface', 'timm', 'npz'])
+@pytest.mark.parametrize('model', [VIT, {**VIT, 'distillation': 'head'}])
+def test_other_formats_have_the_temperature_in_the_head(tmp_path, to, model):
+  weights = random_weights(model, size=32, num_classes=3)
+  weights = dataclasses.replace(weights, temperature=0.25)
+  path = str(tmp_path / ('x.npz' if to == 'npz' else 'x'))
+  formats.convert(weights, path, to)
+  again = checkpoint.read(path)
+  assert again.temperature == 1
+  image = np.random.default_rng(0).normal(size=(1, 32, 32, 3)).astype('float32')
+  p, want = (
+    weights_lib.squash(x)(
+      x.module().apply({'params': x.params}, image, train=False)
+    )
+    for x in (again, weights)
+  )
+  np.testing.assert_allclose(p, want, atol=1e-6)
+  assert abs(float(p.max()) - 1 / 3) > 0.01
+
+
+def test_artifacts_give_transformers_the_temperature_in_the_head(tmp_path):
+  weights = random_weights(VIT, size=32, num_classes=3)
+  weights = dataclasses.replace(weights, temperature=0.25)
+  artifact.save(tmp_path, weights)
+  arrays = array_files.read_safetensors(tmp_path / 'model.safetensors')
+  np.testing.assert_array_equal(
+    arrays['classifier.weight'], 4 * weights.params['head']['kernel'].T
+  )
+  assert checkpoint.read(tmp_path).temperature == 0.25
 
 
 @pytest.mark.parametrize('to', ['huggingface', 'timm'])

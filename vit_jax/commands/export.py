@@ -175,7 +175,7 @@ def main(argv: Sequence[str]) -> None:
       'quantize=int8 needs dataset=FOLDER: its images give the range of each'
       ' activation, and the accuracy before and after.'
     )
-  weights = predictor_flags.weights_from_flags()
+  weights = predictor_flags.weights_from_flags().with_temperature_in_head()
   difference = _export(weights)
   print(f'{options.output}: {weights_lib.describe(weights)}.')
   print(f'Its outputs differ from the model by {difference:.1g} at most.')

@@ -44,7 +44,7 @@ def save(
   model, or repeat the official names. `lora.npz` has the `matrices` of LoRA, if there
   are some, which the kernels contain. An old artifact stays until the end.
   """
-  arrays, contents = _for_pytorch(weights)
+  arrays, contents = _for_pytorch(weights.with_temperature_in_head())
   contents.setdefault(CONFIG, {})
   contents[CONFIG] |= _config(weights)
   with files.replaced_folder(directory, last=CONFIG) as temporary:

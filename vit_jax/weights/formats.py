@@ -138,6 +138,8 @@ def convert(
 ) -> None:
   """Writes weights in another format, whole or not at all.
 
+  A fitted temperature becomes part of the head.
+
   Args:
     weights: what `read` returns.
     destination: a new file for 'npz', which holds only arrays; otherwise a new
@@ -154,6 +156,6 @@ def convert(
   if os.path.lexists(path):
     raise errors.UserError(f'{path} exists. Delete it or name another.')
   try:
-    write(weights, path, dtype)
+    write(weights.with_temperature_in_head(), path, dtype)
   except OSError as e:
     raise errors.UserError(f'{path} cannot be written: {e.strerror}.') from e

@@ -47,13 +47,15 @@ _TOLERANCES = {
 def program(weights: weights_lib.Weights, dtype: str = 'float32') -> Function:
   """Returns the function from pixels (0 to 255) to float32 logits.
 
+  The logits are divided by the temperature of the weights.
+
   The parameters are its constants. Of two towers, it is the image tower.
 
   Args:
     weights: the model.
     dtype: 'float32' or 'bfloat16', see `arithmetic`.
   """
-  weights = weights.image_tower()
+  weights = weights.image_tower().with_temperature_in_head()
   weights_lib.check_vision(weights)
   module = weights.module().clone(dtype=jnp.dtype(dtype))
   params = inference.cast_weights(dict(weights.params), module.dtype)
@@ -181,6 +183,10 @@ def _write_onnx(
   notes = {
     'labels': json.dumps(list(weights.class_names)),
     'image_shape': json.dumps(weights.image_shape),
+    'task': weights.task,
+    'loss': weights.loss,
+    'thresholds': json.dumps(list(weights.thresholds)),
+    'units': json.dumps(list(weights.units)),
   }
   onnx.helper.set_model_props(model, notes)
   if precision == 'int8':

@@ -136,6 +136,18 @@ class Weights:
       self, params=params, model=tower, vocabulary=None, loss='softmax'
     )
 
+  def with_temperature_in_head(self) -> 'Weights':
+    """Returns weights with the same probabilities and a temperature of 1.
+
+    Programs and other libraries have no temperature: they get these.
+    """
+    if self.temperature == 1 or not divides_logits(self):
+      return self
+    heads = {n: self.params[n] for n in spec.HEADS if n in self.params}
+    divided = jax.tree.map(lambda x: np.asarray(x) / self.temperature, heads)
+    params = {**self.params, **divided}
+    return dataclasses.replace(self, params=params, temperature=1.0)
+
   def grid(self) -> tuple[int, int]:
     """Returns (rows, columns) of the patches of an image."""
     return self.spec.grid(self.input_shape()[:2])
@@ -179,13 +191,18 @@ def has_zero_head(params: Params) -> bool:
   )
 
 
+def divides_logits(weights: Weights) -> bool:
+  """Whether probabilities are the softmax of logits, divided by the temperature."""
+  return weights.task != labels_lib.REGRESSION and weights.loss != 'sigmoid'
+
+
 def squash(weights: Weights) -> Callable[[Array], Array]:
   """Returns the function from logits to probabilities, or to numbers."""
+  if divides_logits(weights):
+    return lambda logits: jax.nn.softmax(logits / weights.temperature)
   if weights.task == labels_lib.REGRESSION:
     return lambda logits: logits
-  if weights.loss == 'sigmoid':
-    return jax.nn.sigmoid
-  return lambda logits: jax.nn.softmax(logits / weights.temperature)
+  return jax.nn.sigmoid
 
 
 def units(weights: Weights) -> dict[str, str] | None:
