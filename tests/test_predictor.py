@@ -142,6 +142,7 @@ def test_wrong_channels_are_refused(token):
 def test_load_at_another_size_resizes_position_embeddings(token):
   wide = vit_jax.load(TOKEN, size=(32, 64))
   assert wide.grid == (token.grid[0], 2 * token.grid[1])
+  assert vit_jax.load(TOKEN, size=64).grid == wide.grid[1:] * 2
   row = next(wide.probabilities(picture()))[1]
   assert row.sum() == pytest.approx(1, abs=1e-5)
   mixer = GOLDEN / 'mixer.npz'
@@ -205,6 +206,8 @@ def test_wrong_arguments_are_refused():
   ):
     with pytest.raises(errors.UserError, match=message):
       vit_jax.load(TOKEN, **changes).predict([picture()])
+  with pytest.raises(errors.UserError, match='top_k is 0, must be at least 1'):
+    vit_jax.load(TOKEN).predict([picture()], top_k=0)
 
 
 def test_missing_images_are_named(tmp_path):

@@ -40,7 +40,7 @@ def load(path: os.PathLike | str) -> Params:
 
 
 def read(
-  path: os.PathLike | str, size: tuple[int, int] | None = None
+  path: os.PathLike | str, size: int | tuple[int, int] | None = None
 ) -> weights_lib.Weights:
   """Reads a checkpoint of any format and all that is needed to run it.
 
@@ -53,14 +53,16 @@ def read(
       release, of Linen, of big_vision), `.safetensors` of transformers, timm or
       open_clip, or their folder, and an artifact or workdir of a run, whose newest
       checkpoint is read.
-    size: (height, width) of the input in pixels, see `at_size`; None for the size
-      of the weights.
+    size: (height, width) of the input in pixels, or one number for both, see
+      `at_size`; None for the size of the weights.
 
   Raises:
     errors.UserError: if it is missing, cut, or something else; the message says
       which.
   """
   weights = formats.read(released.find(str(path)))
+  if isinstance(size, int):
+    size = size, size
   return at_size(weights, size) if size else weights
 
 

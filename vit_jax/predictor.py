@@ -31,7 +31,7 @@ Rows = ranking.Rows
 def load(
   path: os.PathLike | str,
   *,
-  size: tuple[int, int] | None = None,
+  size: int | tuple[int, int] | None = None,
   batch_size: int = 32,
   on_bad_image: str = 'raise',
   mirror: bool = False,
@@ -49,8 +49,8 @@ def load(
     path: a folder WORKDIR or WORKDIR/artifact of a run; a file or folder of
       weights of any format, see `checkpoint.read`; an address; or a released name,
       which `vit-jax models` lists and which is downloaded once.
-    size: (height, width) of the input in pixels; None for the size of the weights.
-      Position embeddings are resized.
+    size: (height, width) of the input in pixels, or one number for both; None for
+      the size of the weights. Position embeddings are resized.
     batch_size: batch size over all devices.
     on_bad_image: 'raise' names an image that cannot be decoded, 'skip' omits it.
     mirror: whether probabilities are the mean of those of an image and of its
@@ -152,6 +152,8 @@ class Predictor:
     their threshold; of one that predicts numbers, the name and value of each.
     """
     rows = self.probabilities(images)
+    if top_k < 1:
+      raise errors.UserError(f'top_k is {top_k}, must be at least 1.')
     return [ranking.choose(row, self.weights, top_k) for _, row in rows]
 
   def probabilities(self, images: Any) -> Rows:

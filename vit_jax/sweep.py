@@ -113,13 +113,13 @@ def table(result: Mapping[str, Any]) -> str:
     value = trial.get('error') or f'{trial[name]:.4f}'
     lines.append(f'| {trial["base_lr"]:g} | {value} |')
   values = list(result['test'].values())
-  spread = statistics.stdev(values) if len(values) > 1 else 0.0
+  spread = f' ± {statistics.stdev(values):.4f}' if len(values) > 1 else ''
   lines += [
     '',
     f'| best base_lr | test {name} | seeds |',
     '| --- | --- | --- |',
-    f'| {result["best_base_lr"]:g} | {statistics.mean(values):.4f} ±'
-    f' {spread:.4f} | {len(values)} |',
+    f'| {result["best_base_lr"]:g} | {statistics.mean(values):.4f}{spread}'
+    f' | {len(values)} |',
   ]
   rates = sorted(trial['base_lr'] for trial in result['trials'])
   if len(rates) > 1 and result['best_base_lr'] in (rates[0], rates[-1]):

@@ -134,6 +134,8 @@ def classify(
 def _check(labels: Sequence[str], templates: Sequence[str]) -> None:
   if not labels or not all(label.strip() for label in labels):
     raise errors.UserError(f'Labels are {list(labels)}; none may be empty.')
+  if double := [x for x in labels if list(labels).count(x) > 1]:
+    raise errors.UserError(f'The label {double[0]!r} is given twice.')
   wrong = [template for template in templates if '{}' not in template]
   if wrong or not templates:
     raise errors.UserError(

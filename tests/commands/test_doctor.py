@@ -24,6 +24,7 @@ def test_doctor_finds_nothing_wrong(image_folder):
   assert result.returncode == 0, result.stdout + result.stderr
   assert result.stdout.endswith('Ready.\n')
   assert 'FAILED' not in result.stdout
+  assert 'No images to test' not in result.stdout + result.stderr
   assert '3 classes, 36 images in train (36 decoded), 15 im' in result.stdout
   assert 'ViT-Mini_8' in result.stdout
   assert 'two steps, losses 2.303, ' in result.stdout
@@ -130,6 +131,14 @@ def test_unused_accelerators_are_warned_of(monkeypatch):
   assert finding.status == readiness.WARNING
   assert 'NVIDIA GPU that JAX does not use' in finding.text
   assert 'vit_jax[cuda]' in finding.advice
+
+
+def test_a_platform_that_is_not_here_has_its_own_advice(capsys):
+  def check_devices():
+    raise RuntimeError("Unable to initialize backend 'tpu': no TPU. More.")
+
+  doctor.show(readiness.examine([check_devices]))
+  assert 'Unset JAX_PLATFORMS' in capsys.readouterr().out
 
 
 def test_unexpected_errors_are_named(capsys):

@@ -1,10 +1,14 @@
 """A run is pushed to a stand-in of the hub, and read from there again."""
 
+import dataclasses
 import functools
 import json
+import sys
 
 import hub_server
 import huggingface_hub
+from made import random_weights
+from made import VIT
 import numpy as np
 from pictures import make_image_folder
 from processes import call_command
@@ -14,6 +18,7 @@ from runs import tiny
 from vit_jax import checkpoint
 from vit_jax import train
 from vit_jax.reporting import model_card
+from vit_jax.runtime import environment
 from vit_jax.weights import record as weights_lib
 
 
@@ -113,4 +118,32 @@ def test_two_words_are_needed(words):
 
 
 def test_class_names_are_escaped():
-  assert model_card._escaped('a|b\n*c*') == r'a\|b \*c\*'
+  assert model_card._escaped('a|b\n*c* &lt;') == r'a\|b \*c\* \&lt;'
+
+
+def test_the_card_of_other_weights_does_not_say_that_they_were_trained_here(
+  tmp_path,
+):
+  weights = random_weights(VIT, size=32, num_classes=3)
+  for step, want in (
+    ({}, False),
+    ({'step': 7, 'metrics': {'examples_test': 10000}}, True),
+  ):
+    weights = dataclasses.replace(weights, info=step)
+    model_card.write(tmp_path, weights, 'me/x', library='transformers')
+    text = (tmp_path / 'README.md').read_text()
+    assert ('trained with vit_jax' in text) == want
+  assert '| examples_test | 10000 |' in text
+
+
+@pytest.mark.parametrize(
+  'words, want',
+  [
+    (['vit-jax train', '--x=1'], ['vit-jax', 'train', '--x=1']),
+    (['vit_jax.main', '--x=1'], ['python', '-m', 'vit_jax.main', '--x=1']),
+    (['/a b/run.py'], ['run.py']),
+  ],
+)
+def test_the_command_of_a_run_can_be_pasted(words, want, monkeypatch):
+  monkeypatch.setattr(sys, 'argv', words)
+  assert environment.describe()['command'] == want

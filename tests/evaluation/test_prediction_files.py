@@ -211,6 +211,7 @@ def test_other_endings_are_refused_before_anything_is_read():
       '--predictions',
       'x.csv',
     ),
+    ('evaluate', '--model=nowhere', '--dataset=nowhere', '--output', 'x.json'),
     ('data', 'nowhere', '--sheet', 'x.png'),
     ('show_batch', '--config=digits', '--output', 'x.png'),
     ('export', '--model=nowhere', '--output', 'x.onnx'),

@@ -71,6 +71,11 @@ def test_equal_probabilities_are_not_parted():
   assert 0.2 < limit < 0.5
 
 
+def test_a_probability_of_zero_may_be_the_threshold():
+  p, labels = np.float32([[0.6], [0.3], [0]]), np.float32([[0], [1], [1]])
+  assert multilabel.best_thresholds(p, labels) == [0]
+
+
 def test_predictions_are_the_classes_at_their_thresholds():
   row = np.float32([0.2, 0.9, 0.6])
   assert ranking.present(row, 'abc', [0.1, 0.5, 0.7]) == [

@@ -20,6 +20,7 @@ from vit_jax.models import arithmetic
 from vit_jax.models import flops
 from vit_jax.planning import compilation
 from vit_jax.planning import plan
+from vit_jax.planning import tables
 from vit_jax.runtime import download
 from vit_jax.runtime import errors
 from vit_jax.runtime import sharding
@@ -92,6 +93,24 @@ def test_mistakes_in_meshes_and_data_are_named(tmp_path):
     sharding.make_mesh(fsdp=0)
   with pytest.raises(errors.UserError, match='pictures.*give num_classes=N'):
     stand_ins.of_dataset('pictures', 'train', data_dir=str(tmp_path))
+
+
+def test_an_axis_of_a_mesh_is_given_once():
+  with pytest.raises(errors.UserError, match='each once'):
+    command.parse_mesh('data:2,data:1')
+
+
+@pytest.mark.parametrize(
+  'limit, title', [(99, 'DOES NOT FIT'), (700, 'at most')]
+)
+def test_the_table_of_memory_says_what_does_not_fit(limit, title):
+  program = compilation.Program(
+    parameters=100, optimizer=100, average=100, temporaries=200, peak=500,
+    fits=True, flops=1.0, collectives={},
+  )  # fmt: skip
+  table = tables.memory(program, limit)
+  assert title in table
+  assert 'moving average' in table
 
 
 def test_parse_mesh_fills_in_ones():

@@ -99,7 +99,7 @@ def test_page_has_the_numbers_of_the_run(workdir):
   lines = (workdir / 'metrics.jsonl').read_text().splitlines()
   last = [json.loads(x) for x in lines if 'accuracy_test_ema' in x][-1]
   assert last['examples_test'] == 15
-  # The page evaluates the averaged parameters.
+  assert 'Predicted by the moving average of the parameters.' in found.text
   assert f'{last["accuracy_test_ema"]:.2%} are correct' in found.text.replace(
     '\n', ' '
   )
@@ -163,7 +163,20 @@ def test_unread_files_and_a_perfect_model_are_reported(
 
 def test_the_speed_is_the_median():
   rows = [{'step': i, 'img_sec_train': x} for i, x in enumerate([1, 75, 1141])]
-  assert dict(report._facts(rows))['images/s, median'] == '75'
+  assert dict(report._facts(rows, False))['images/s, median'] == '75'
+
+
+def test_facts_are_those_of_the_parameters_that_predict():
+  rows = [
+    {'accuracy_test': 0.5, 'accuracy_test_ema': 0.75, 'mae_test': 123456.7}
+  ]
+  facts = dict(report._facts(rows, True))
+  assert (facts['top-1'], facts['top-1, last parameters']) == (
+    '75.00%',
+    '50.00%',
+  )
+  assert facts['mean absolute error'] == '123457'
+  assert dict(report._facts(rows, False))['top-1'] == '50.00%'
 
 
 def test_page_of_a_running_run_shows_its_checkpoint(workdir, tmp_path):

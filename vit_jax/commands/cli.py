@@ -257,12 +257,15 @@ def _report(*error: Any) -> None:
 
 
 # Warnings that nobody can act on, by logger: matplotlib uses a temporary folder where
-# the home cannot be written, and checkpoints between evaluations have no metrics.
+# the home cannot be written, checkpoints between evaluations have no metrics, and their
+# metadata lies one folder above that of the parameters.
 _HIDDEN = {
   'matplotlib': re.compile(
     'mkdir -p failed|not a writable directory|temporary cache directory'
   ),
-  'absl': re.compile('Requested `tracked_metric`; did not provide metrics'),
+  'absl': re.compile(
+    'Requested `tracked_metric`; did not provide metrics|Metadata file does not exist'
+  ),
 }
 
 

@@ -41,7 +41,6 @@ from vit_jax.evaluation import ranking
 from vit_jax.evaluation import scores
 from vit_jax.runtime import errors
 from vit_jax.runtime import files
-from vit_jax.runtime import storage
 from vit_jax.weights import record as weights_lib
 
 _NOT_PRINTED = ('reliability', 'classes', 'labels', 'confusion')
@@ -118,6 +117,8 @@ def _check(models: Sequence[weights_lib.Weights]) -> None:
       weights_lib.check_can_predict(weights)
   if options['real_labels'].present and not options.real:
     raise errors.UserError('--real_labels is for --real, which is not given.')
+  if options['train_split'].present and not options.probes:
+    raise errors.UserError('--train_split is for --probes, which is not given.')
   if options.probes and len(models) > 1:
     raise errors.UserError('--probes need the features of one model.')
   if task != labels_lib.MULTICLASS and (options.real or options.probes):
@@ -149,7 +150,8 @@ def _splits(
       )
     if first[1] != 'test' and train == 'train':
       train, test = first
-      why = f'the weights were trained on {train}'
+      trained_on = models[0].info.get('dataset', 'their data')
+      why = f'the weights were trained on {train} of {trained_on}'
     train, test = sources.default_splits(dataset, train, test, columns)
     logging.info(
       '%s has no test split: %s is evaluated, as %s. --split=train evaluates all.',
@@ -179,7 +181,10 @@ def main(argv: Sequence[str]) -> None:
   options = flags.FLAGS
   if len(argv) > 1:
     raise errors.UserError(f'{argv[1]}: name the images with --dataset.')
-  if options.predictions:  # Before anything takes long.
+  output = None
+  if options.output:  # Before anything takes long.
+    output = files.output_path(options.output, ('.json',), 'output')
+  if options.predictions:
     prediction_files.check(options.predictions, 'predictions')
   models = predictor_flags.all_weights_from_flags()
   _check(models)
@@ -215,15 +220,14 @@ def main(argv: Sequence[str]) -> None:
     result[scores.SKIPPED] = len(source) - result[scores.EXAMPLES]
   if options.probes:
     result |= probes.of_rows(first.iter_features, options.probes, train, source)
-  _show(result)
+  _show(result, output)
 
 
-def _show(result: dict[str, Any]) -> None:
+def _show(result: dict[str, Any], path: pathlib.Path | None) -> None:
   """Prints a result; writes all of it to --output."""
   short = {k: v for k, v in result.items() if k not in _NOT_PRINTED}
   print(json.dumps(short, indent=2))
-  if flags.FLAGS.output:
-    path = storage.local_path(flags.FLAGS.output)
+  if path:
     with errors.writing(path):
       path.parent.mkdir(parents=True, exist_ok=True)
       files.write_json(result, path)

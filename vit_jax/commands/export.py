@@ -170,6 +170,9 @@ def main(argv: Sequence[str]) -> None:
   cli.refuse_words(argv)
   options = flags.FLAGS
   programs.check_output(options.output, options.quantize)
+  for name in ('split', 'tolerance', 'calibration_split', 'calibration_images'):
+    if options[name].present and not options.dataset:
+      raise errors.UserError(f'--{name} is for --dataset, which is not given.')
   if options.quantize == 'int8' and not options.dataset:
     raise errors.UserError(
       'quantize=int8 needs dataset=FOLDER: its images give the range of each'

@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import flags
 
+from vit_jax.data import label_texts
 from vit_jax.evaluation import ranking
 from vit_jax.runtime import errors
 
@@ -78,7 +79,7 @@ def _entry(
 def _line(label: str, value: float, units: Mapping[str, str] | None) -> str:
   if units is None:
     return f'{value:7.2%}  {_printable(label)}'
-  return f'{value:10.4g} {units[label]}  {_printable(label)}'
+  return f'{label_texts.number(value):>10} {units[label]}  {_printable(label)}'
 
 
 def _printable(name: str) -> str:

@@ -33,13 +33,15 @@ def parse_mesh(text: str) -> dict[str, int]:
   Raises:
     errors.UserError: if it is not written so.
   """
-  sizes = {'data': 1, 'fsdp': 1, 'model': 1}
+  sizes, given = {'data': 1, 'fsdp': 1, 'model': 1}, set[str]()
   for part in text.split(','):
     match = re.fullmatch(r'(data|fsdp|model):(-1|\d+)', part.strip())
-    if not match:
+    if not match or match[1] in given:
       raise errors.UserError(
-        f'--mesh={text} must be like data:64,fsdp:4, of data, fsdp and model.'
+        f'--mesh={text} must be like data:64,fsdp:4, of data, fsdp and model,'
+        f' each once.'
       )
+    given.add(match[1])
     sizes[match[1]] = int(match[2])
   return sizes
 
@@ -54,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
   sizes = parse_mesh(options.mesh) if options.mesh else config.mesh
   mesh = sharding.make_mesh(**sizes, devices=devices)
   limit = flops.memory_bytes(devices[0])
-  if options.memory_gib:
+  if options.memory_gib is not None:
     limit = int(options.memory_gib * 2**30)
   logging.set_verbosity(logging.WARNING)  # How many images: none are read.
   text = plan.plan(
@@ -87,7 +89,10 @@ def define_flags() -> None:
     lower_bound=1,
   )
   flags.DEFINE_float(
-    'memory_gib', None, 'Memory of a device in GiB; default: all of it.'
+    'memory_gib',
+    None,
+    'Memory of a device in GiB; default: all of it.',
+    lower_bound=1e-6,
   )
   flags.DEFINE_bool(
     'search', True, 'Look for the largest batch and the fewest parts that fit.'

@@ -35,9 +35,14 @@ def of_source(
   return [of_label(label, source, names) for label in source.labels()]
 
 
+def number(value: float) -> str:
+  """Returns a number with four digits, or with all of those before its point."""
+  return f'{value:.0f}' if 9999.5 <= abs(value) < 1e15 else f'{value:.4g}'
+
+
 def lines(label: Any, source: sources.Source) -> list[str]:
   """Returns the lines of a caption: a class each, or a number each."""
   found = of_label(label, source)
   if isinstance(found, dict):
-    return [f'{name} {value:.4g}' for name, value in found.items()]
+    return [f'{name} {number(value)}' for name, value in found.items()]
   return found or ['none'] if isinstance(found, list) else [found]

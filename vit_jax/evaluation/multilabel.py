@@ -106,6 +106,6 @@ def _best_threshold(
   values, right = p[order].astype(float), np.cumsum(labels[order])
   f1 = 2 * right / (np.arange(1, len(p) + 1) + labels.sum())
   below = np.append(values[1:], 0.0)
-  f1[values == below] = 0  # Equal probabilities cannot be parted.
+  f1[:-1][values[:-1] == values[1:]] = 0  # Equal ones cannot be parted.
   last = int(f1.argmax())
   return float((values[last] + below[last]) / 2)

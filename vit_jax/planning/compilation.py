@@ -43,6 +43,7 @@ class Program:
       that `remat` repeats.
     collectives: operations of one step of one device, by kind.
     teacher: bytes of the parameters of a teacher on one device.
+    average: bytes of the moving average of the parameters on one device.
   """
 
   parameters: int
@@ -53,6 +54,7 @@ class Program:
   flops: float
   collectives: dict[str, hlo.Collective]
   teacher: int = 0
+  average: int = 0
 
 
 def open_splits(
@@ -139,6 +141,7 @@ def compile_step(run: resolve.Run, task: tasks.Task) -> Program:
     parameters=device_bytes(stage.like.params),
     optimizer=device_bytes(stage.like.opt_state),
     teacher=device_bytes(task.teacher.like) if task.teacher else 0,
+    average=device_bytes(stage.like.ema),
     flops=flops.count(traced.jaxpr.jaxpr),
   )
   try:

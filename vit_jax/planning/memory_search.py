@@ -132,9 +132,8 @@ class Search:
     }
     program = next(iter(self.programs.values()))
     # The state and its gradient, without any image.
-    points.setdefault(
-      0, 2 * program.parameters + program.optimizer + program.teacher
-    )
+    fixed = program.optimizer + program.teacher + program.average
+    points.setdefault(0, 2 * program.parameters + fixed)
     sizes, needed = np.transpose(sorted(points.items())[-2:])
     return np.polyfit(sizes, needed, 1)
 

@@ -38,6 +38,9 @@ OK, WARNING, FAILED = 'ok', 'warning', 'FAILED'
 _GIB = 2**30
 _MOST_DECODED = 2000  # Images of each split.
 _MIN_MEMORY, _MIN_DISK = 8 * _GIB, 5 * _GIB
+_PLATFORMS = (
+  "Unset JAX_PLATFORMS, or install 'vit_jax[cuda]' or 'vit_jax[tpu]' for it."
+)
 _REPORT = 'Report it, with all that is printed here.'
 
 
@@ -77,7 +80,8 @@ def examine(checks: Sequence[Check]) -> Iterator[Finding]:
       yield Finding(name, FAILED, str(e))
     except Exception as e:
       text = f'{type(e).__name__}: {errors.first_line(e)}'
-      yield Finding(name, FAILED, text, _REPORT)
+      is_missing = 'Unable to initialize backend' in text
+      yield Finding(name, FAILED, text, _PLATFORMS if is_missing else _REPORT)
 
 
 def check_versions() -> Iterator[Finding]:
@@ -234,7 +238,7 @@ def check_training() -> Iterator[Finding]:
   config.batch = config.batch_eval = 8 * jax.device_count()
   config.accum_steps = config.warmup_steps = config.progress_every = 1
   config.total_steps = 2
-  config.pp.test = 'test[:16]'
+  config.pp.test = 'test[:64]'  # Images of every class.
   config.report = False
   with tempfile.TemporaryDirectory() as workdir:
     verbosity = logging.get_verbosity()

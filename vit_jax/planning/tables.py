@@ -24,12 +24,16 @@ def memory(program: compilation.Program, limit: int | None) -> str:
     ('parameters', _size(program.parameters)),
     ('optimizer', _size(program.optimizer)),
   ]
+  if program.average:
+    rows.append(('moving average', _size(program.average)))
   if program.teacher:
     rows.append(('teacher', _size(program.teacher)))
   if program.fits:
+    peak = program.peak or 0
+    mark = ': DOES NOT FIT' if limit and peak > limit else ', at most'
     rows += [
       ('activations, gradients', _size(program.temporaries)),
-      ('in all, at most', _size(program.peak or 0) + of),
+      (f'in all{mark}', _size(peak) + of),
     ]
   else:
     needs = f'at least {_size(program.peak)}' if program.peak else 'too much'

@@ -7,6 +7,7 @@ import numpy as np
 
 from vit_jax import predictor as predictor_lib
 from vit_jax.configs import labels as labels_lib
+from vit_jax.data import label_texts
 from vit_jax.evaluation import multilabel
 from vit_jax.evaluation import ranking
 from vit_jax.reporting import attention_pictures
@@ -98,7 +99,9 @@ def _shown(
   if units := weights_lib.units(weights):
     rows = zip(units, row.tolist(), units.values(), strict=True)
     count = len(_headers(weights))
-    return [[name, f'{x:.4g}', unit][:count] for name, x, unit in rows]
+    return [
+      [name, label_texts.number(x), unit][:count] for name, x, unit in rows
+    ]
   chosen = ranking.choose(row, weights, top_k)
   if weights.task == labels_lib.MULTICLASS:
     return dict(chosen)

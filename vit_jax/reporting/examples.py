@@ -7,6 +7,7 @@ import numpy as np
 
 from vit_jax import predictor as predictor_lib
 from vit_jax.configs import labels as labels_lib
+from vit_jax.data import label_texts
 from vit_jax.data import sources
 from vit_jax.evaluation import labelled
 from vit_jax.evaluation import multilabel
@@ -149,7 +150,10 @@ def _of_numbers(
 
   def caption(i: int) -> str:
     pairs = zip(titles, rows.labels[i], rows.outputs[i], strict=True)
-    return '; '.join(f'{t}: {x:.4g}, predicted {y:.4g}' for t, x, y in pairs)
+    return '; '.join(
+      f'{t}: {label_texts.number(x)}, predicted {label_texts.number(y)}'
+      for t, x, y in pairs
+    )
 
   chosen = {
     'Largest errors': np.argsort(-wrong, kind='stable'),

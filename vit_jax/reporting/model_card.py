@@ -1,6 +1,6 @@
 """The card of a model on the Hugging Face hub, from its run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import pathlib
 import shlex
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import huggingface_hub
 
 from vit_jax.configs import labels as labels_lib
+from vit_jax.data import label_texts
 from vit_jax.evaluation import scores
 from vit_jax.reporting import curves
 from vit_jax.reporting import pages
@@ -58,13 +59,14 @@ def write(
     model=weights_lib.describe(weights),
     repository=repository,
     library=library,
+    is_trained='step' in weights.info,
     task=weights.task,
     labels=[_escaped(name) for name in weights.class_names],
     units=weights.units,
     data=_data(dataset),
-    metrics=[(k, f'{v:.4g}') for k, v in metrics.items()],
+    metrics=[(k, label_texts.number(v)) for k, v in metrics.items()],
     curve=bool(rows),
-    command=shlex.join(_command(environment)),
+    command=shlex.join(environment.get('command') or []),
     versions=_versions(environment),
   )
   files.write_text(text, folder / 'README.md')
@@ -106,7 +108,7 @@ def _header(
 def _escaped(name: str) -> str:
   """Returns a name that Markdown shows as it is, in one line."""
   line = ' '.join(name.split())
-  return ''.join(f'\\{c}' if c in '\\`*_[]<>|#$' else c for c in line)
+  return ''.join(f'\\{c}' if c in '\\`*_[]<>|#$&' else c for c in line)
 
 
 def _data(dataset: Mapping[str, Any]) -> list[tuple[str, int, str]]:
@@ -122,12 +124,6 @@ def _data(dataset: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     text += f' and {more} more classes' if more > 0 else ''
     found.append((name, dataset[key]['images'], text))
   return found
-
-
-def _command(environment: Mapping[str, Any]) -> Sequence[str]:
-  """Returns the words of the command, without the path of its program."""
-  words = list(environment.get('command') or [])
-  return [pathlib.PurePath(words[0]).name, *words[1:]] if words else []
 
 
 def _versions(environment: Mapping[str, Any]) -> list[tuple[str, Any]]:

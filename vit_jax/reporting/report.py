@@ -14,6 +14,7 @@ import flax.traverse_util
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import predictor as predictor_lib
+from vit_jax.data import label_texts
 from vit_jax.data import sources
 from vit_jax.data.rows import table_files
 from vit_jax.evaluation import multilabel
@@ -58,8 +59,10 @@ def of_workdir(
   config = files.read_json(run.config)
   settings = training_run.saved_settings(run)
   weights, source = None, None
+  path = _newest(run, settings.ema_decay > 0)
+  is_average = path == run.artifact_ema
   try:
-    with storage.local_copy(_newest(run, settings.ema_decay > 0)) as folder:
+    with storage.local_copy(path) as folder:
       weights = checkpoint.read(folder)
   except errors.UserError as e:
     print(f'The page shows no predictions: {e}')
@@ -77,7 +80,8 @@ def of_workdir(
   text = pages.render(
     'report.html.jinja',
     title=_title(config),
-    facts=_facts(rows),
+    facts=_facts(rows, is_average),
+    is_average=is_average,
     panels=_panels(rows),
     settings=_flat(config),
     data=_flat(files.read_json(run.dataset)),
@@ -104,11 +108,21 @@ def _title(config: Mapping[str, Any]) -> str:
   return f'{name} on {pathlib.PurePath(str(config["dataset"])).name}'
 
 
-def _facts(rows: Sequence[curves.Row]) -> list[tuple[str, str]]:
-  """Returns the newest value of each metric, and the median speed."""
+def _facts(
+  rows: Sequence[curves.Row], is_average: bool
+) -> list[tuple[str, str]]:
+  """Returns the newest value of each metric, and the median speed.
+
+  With `is_average` they are those of the moving average of the parameters.
+  """
   last: dict[str, int | float] = {}
   for row in rows:
     last |= row
+  if is_average:
+    averaged = {k: v for k, v in last.items() if k.endswith(scores.AVERAGED)}
+    if scores.ACCURACY in last:
+      last['last'] = last[scores.ACCURACY]
+    last |= {k.removesuffix(scores.AVERAGED): v for k, v in averaged.items()}
   speeds = [row['img_sec_train'] for row in rows if 'img_sec_train' in row]
   if speeds:
     last['img_sec_train'] = statistics.median(speeds)
@@ -117,20 +131,20 @@ def _facts(rows: Sequence[curves.Row]) -> list[tuple[str, str]]:
   shown = {
     top1: (scores.ACCURACY, '{:.2%}'),
     'image found first': (scores.TO_IMAGE, '{:.2%}'),
-    f'{top1}, averaged': (scores.ACCURACY + scores.AVERAGED, '{:.2%}'),
+    f'{top1}, last parameters': ('last', '{:.2%}'),
     'balanced accuracy': (scores.BALANCED, '{:.2%}'),
     'mean average precision': (multilabel.MAP, '{:.2%}'),
-    'mean absolute error': (regression.MAE, '{:.4g}'),
+    'mean absolute error': (regression.MAE, ''),
     'R²': (regression.R2, '{:.4f}'),
     'test images': (scores.EXAMPLES, '{:,.0f}'),
     'test loss': (scores.LOSS, '{:.4g}'),
     'training loss': ('train_loss', '{:.4g}'),
     'temperature': (contrastive.TEMPERATURE, '{:.4g}'),
     'steps': ('step', '{:,.0f}'),
-    'images/s, median': ('img_sec_train', '{:,.4g}'),
+    'images/s, median': ('img_sec_train', ''),
   }
   return [
-    (title, text.format(last[name]))
+    (title, text.format(last[name]) if text else label_texts.number(last[name]))
     for title, (name, text) in shown.items()
     if name in last
   ]

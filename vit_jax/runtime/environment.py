@@ -29,7 +29,7 @@ def describe() -> dict[str, Any]:
   """Returns versions, devices and the command, as JSON."""
   devices = jax.devices()
   return {
-    'command': sys.argv,
+    'command': _command(),
     'vit_jax': vit_jax.__version__,
     'commit': _commit(),
     'python': platform.python_version(),
@@ -39,6 +39,16 @@ def describe() -> dict[str, Any]:
     'devices': f'{len(devices)} x {devices[0].device_kind}',
     'packages': {name: version(name) for name in _PACKAGES},
   }
+
+
+def _command() -> list[str]:
+  """Returns the words of the command, without the path of its program."""
+  program, *words = sys.argv
+  if program == 'vit_jax.main':
+    return ['python', '-m', program, *words]
+  if program.startswith('vit-jax '):
+    return [*program.split(), *words]
+  return [pathlib.PurePath(program).name, *words]
 
 
 def _commit() -> str | None:
