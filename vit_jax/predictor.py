@@ -1,8 +1,9 @@
 """A trained model in use, `vit_jax.load`: classes, features, attention."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 import functools
 import os
+import types
 from typing import Any
 
 import jax
@@ -12,17 +13,14 @@ import numpy as np
 
 from vit_jax import checkpoint
 from vit_jax.configs import common
-from vit_jax.data import inputs
-from vit_jax.data import pipeline
 from vit_jax.data import sources
-from vit_jax.data.augmentation import augment
-from vit_jax.data.augmentation import transforms
 from vit_jax.evaluation import attention_maps
+from vit_jax.evaluation import batched
+from vit_jax.evaluation import labelled
 from vit_jax.evaluation import ranking
 from vit_jax.models import capture
 from vit_jax.models import inference
 from vit_jax.runtime import errors
-from vit_jax.runtime import sharding
 from vit_jax.weights import record as weights_lib
 
 Rows = ranking.Rows
@@ -110,18 +108,17 @@ class Predictor:
       module = module.clone(dtype=jnp.dtype(dtype))
     assert isinstance(module, capture.Model)
     self.weights = weights
-    self.skipped: dict[str, str] = {}
     self._module = module
     self._mirror = mirror
-    self._on_bad_image = on_bad_image
-    self._mesh = sharding.make_mesh(devices=jax.local_devices())
-    devices = sharding.parts(self._mesh)
-    self._batch_size = -(-batch_size // devices) * devices
-    self._params = jax.device_put(
-      inference.cast_weights(dict(tower.params), module.dtype),
-      sharding.replicated(self._mesh),
+    params = inference.cast_weights(dict(tower.params), module.dtype)
+    self._batched = batched.Batched(
+      params,
+      weights.preprocessing,
+      weights.input_shape(),
+      batch_size=batch_size,
+      on_bad_image=on_bad_image,
     )
-    self._jitted: dict[Any, Callable[..., Array]] = {}
+    self.skipped = self._batched.skipped
 
   def __repr__(self) -> str:
     return f'Predictor({weights_lib.describe(self.weights)})'
@@ -140,6 +137,37 @@ class Predictor:
   def grid(self) -> tuple[int, int]:
     """(rows, columns) of patches of an image."""
     return self.weights.grid()
+
+  def evaluate(
+    self,
+    dataset: str,
+    split: str = 'test',
+    *,
+    columns: Mapping[str, str] = types.MappingProxyType({}),
+    data_dir: str | None = None,
+  ) -> dict[str, Any]:
+    """Returns the scores of labelled images, as `vit-jax evaluate` prints them.
+
+    `evaluate('/path/to/images')['accuracy_test']` is the share of correct predictions.
+
+    Args:
+      dataset: a folder, table, ... or a name, see `config.dataset`.
+      split: split in TFDS notation. Of a data set without 'test', the images that the
+        run of the weights left out.
+      columns: fields of `config.columns`, such as {'label': 'species'}.
+      data_dir: folder of TFDS data sets and CIFAR; None for the default.
+
+    Raises:
+      errors.UserError: if the model does not know the classes of the images.
+    """
+    known = labelled.columns_of(self.weights, columns)
+    _, split = labelled.splits([self.weights], dataset, 'train', split, known)
+    source = sources.get_source(
+      dataset, split, data_dir=data_dir, columns=known
+    )
+    labelled.check_task(self.weights, source)
+    rows = self.probabilities(source)
+    return labelled.all_scores(rows, self.weights, source)
 
   def predict(self, images: Any, *, top_k: int = 5) -> list[ranking.Prediction]:
     """Returns, for each image, its most probable classes, the best first.
@@ -168,7 +196,7 @@ class Predictor:
       mirrored = inference.apply(self._module, params, x[:, :, ::-1])
       return (p + squash(mirrored)) / 2
 
-    return self._outputs('probabilities', probabilities, images)
+    return self._batched.rows('probabilities', probabilities, images)
 
   def logits(self, images: Any) -> Float32[np.ndarray, 'N K']:
     """Returns the outputs of the head, before softmax or sigmoid.
@@ -178,7 +206,7 @@ class Predictor:
     """
     weights_lib.check_can_predict(self.weights)
     function = functools.partial(inference.apply, self._module)
-    return self._stacked('logits', function, images)
+    return self._batched.stacked('logits', function, images)
 
   def features(
     self,
@@ -200,14 +228,14 @@ class Predictor:
         tokens, [N, L, D]); None for that of the model.
     """
     function = capture.features(self._module, layer, pooling)
-    return self._stacked(('features', layer, pooling), function, images)
+    return self._batched.stacked(('features', layer, pooling), function, images)
 
   def iter_features(
     self, images: Any, layer: int | None = None, pooling: str | None = None
   ) -> Rows:
     """Yields the index and the `features` of each decoded image."""
     function = capture.features(self._module, layer, pooling)
-    return self._outputs(('features', layer, pooling), function, images)
+    return self._batched.rows(('features', layer, pooling), function, images)
 
   def attention(self, images: Any) -> Float32[np.ndarray, 'N layers heads L L']:
     """Returns attention weights of all layers and heads; each row sums to 1.
@@ -219,7 +247,7 @@ class Predictor:
     (1, 9, 3, 64, 64)
     """
     function = capture.attention(self._module)
-    return self._stacked('attention', function, images)
+    return self._batched.stacked('attention', function, images)
 
   def rollout(self, images: Any) -> Float32[np.ndarray, 'N rows columns']:
     """Returns the attention rollout of each patch, see `attention_maps.rollout`.
@@ -237,81 +265,12 @@ class Predictor:
         rolled, self.grid, self.weights.spec.has_class_token
       )
 
-    return self._stacked('rollout', function, images)
+    return self._batched.stacked('rollout', function, images)
 
   def prepared(self, images: Any) -> Rows:
     """Yields the index and the pixels [H, W, C] that the model sees, 1 is white."""
     preprocessing = self.weights.preprocessing
     mean = np.asarray(preprocessing.mean, np.float32)
     std = np.asarray(preprocessing.std, np.float32)
-    for place, x in self._outputs('images', lambda _, x: x, images):
+    for place, x in self._batched.rows('images', lambda _, x: x, images):
       yield place, x * std + mean
-
-  def _stacked(
-    self, key: Any, function: Callable[..., Array], images: Any
-  ) -> Float32[np.ndarray, 'N ...']:
-    rows = [row for _, row in self._outputs(key, function, images)]
-    if rows:
-      return np.stack(rows)
-    image = jax.ShapeDtypeStruct((1, *self.image_shape), jnp.float32)
-    shape = jax.eval_shape(function, self._params, image).shape
-    return np.zeros((0, *shape[1:]), np.float32)
-
-  def _outputs(
-    self, key: Any, function: Callable[..., Array], images: Any
-  ) -> Rows:
-    """Yields the index and the output of each decoded image, as they come.
-
-    `function` takes parameters and normalised images; `key` identifies it, as it
-    is compiled once.
-    """
-    decoded = self._decoded(images)
-    if not len(decoded):
-      return
-    # Fewer than a batch are not padded to one, but split over the devices.
-    parts = sharding.parts(self._mesh)
-    batch_size = min(self._batch_size, -(-len(decoded) // parts) * parts)
-    step_fn = self._jit(key, function)
-    transform = transforms.EvalImage(
-      self.image_shape[:2],
-      self.weights.preprocessing.resize_test,
-      self.weights.preprocessing.interpolation,
-    )
-    batches = pipeline.eval_batches(decoded, transform, batch_size=batch_size)
-    yield from pipeline.decoded_rows(
-      sharding.put_batches(batches, self._mesh, batch_size),
-      functools.partial(step_fn, self._params),
-    )
-
-  def _jit(
-    self, key: Any, function: Callable[..., Array]
-  ) -> Callable[..., Array]:
-    how = self.weights.preprocessing
-
-    def call(params: Any, images: Array) -> Array:
-      pixels = augment.normalize(images, how.mean, how.std)
-      return function(params, pixels).astype(jnp.float32)
-
-    if key not in self._jitted:
-      self._jitted[key] = jax.jit(sharding.in_mesh(self._mesh, call))
-    return self._jitted[key]
-
-  def _decoded(self, images: Any) -> pipeline.Decoded:
-    channels = self.image_shape[2]
-    if not isinstance(images, sources.Source):
-      images = inputs.InputSource(inputs.as_sequence(images), channels)
-    have = images.image_shape
-    if have and have[-1] != channels:
-      raise errors.UserError(
-        f'The images have {have[-1]} channels, the model takes {channels}.'
-      )
-    return pipeline.Decoded(
-      images,
-      exif=self.weights.preprocessing.exif,
-      channels=channels,
-      is_float=None,
-      expected=self.weights.preprocessing,
-      on_bad_image=self._on_bad_image,
-      on_host=True,
-      skipped=self.skipped,
-    )

@@ -8,6 +8,7 @@ from pictures import make_image_folder
 from processes import call_command
 import pytest
 
+import vit_jax
 from vit_jax import checkpoint
 from vit_jax import models
 from vit_jax import predictor as predictor_lib
@@ -181,6 +182,8 @@ def test_command_prints_part_of_its_file(tmp_path):
   whole = json.loads((tmp_path / 'new' / 'out.json').read_text())
   assert set(short) < set(whole)
   assert whole['examples_test'] == 360
+  again = vit_jax.load(tmp_path / 'artifact').evaluate('digits')
+  assert {k: whole[k] for k in again} == json.loads(json.dumps(again))
   assert np.array(whole['confusion'])[:, 2].sum() == 360
   assert sum(c['examples'] for c in whole['classes'].values()) == 360
   # Random features are good enough for digits.

@@ -2,8 +2,8 @@
 
 from absl import flags
 
-from vit_jax.configs import labels as labels_lib
 from vit_jax.data.rows import table_files
+from vit_jax.evaluation import labelled
 from vit_jax.weights import record as weights_lib
 
 
@@ -38,21 +38,18 @@ def define_flags() -> None:
 def columns(weights: weights_lib.Weights | None = None) -> table_files.Columns:
   """Returns the columns of a table that the flags name, for a model if there is one.
 
-  The numbers that a model predicts have the names of their columns. Weights of images,
-  which only training has, are not read.
+  Weights of images, which only training has, are not read.
   """
-  options, target, task = flags.FLAGS, table_files.DEFAULT.target, ''
+  options = flags.FLAGS
+  given = {
+    'image': options.image_column,
+    'label': options.label_column,
+    'labels': options.labels_column,
+    'split': options.split_column,
+    'separator': options.separator,
+  }
+  if options.target_column:
+    given['target'] = options.target_column
   if weights:
-    task = weights.task
-    if task == labels_lib.REGRESSION:
-      target = ','.join(weights.class_names)
-  return table_files.Columns(
-    image=options.image_column,
-    label=options.label_column,
-    labels=options.labels_column,
-    target=options.target_column or target,
-    split=options.split_column,
-    separator=options.separator,
-    weight='',
-    task=task,
-  )
+    return labelled.columns_of(weights, given)
+  return table_files.Columns(**given, weight='')

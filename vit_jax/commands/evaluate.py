@@ -32,7 +32,6 @@ from vit_jax.configs import labels as labels_lib
 from vit_jax.data import label_texts
 from vit_jax.data import real_labels
 from vit_jax.data import sources
-from vit_jax.data.rows import table_files
 from vit_jax.evaluation import ensemble
 from vit_jax.evaluation import labelled
 from vit_jax.evaluation import prediction_files
@@ -90,25 +89,6 @@ def _kept(
   yield from kept
 
 
-def _scores(
-  rows: ranking.Rows,
-  weights: weights_lib.Weights,
-  source: sources.LabelledSource,
-  real_file: pathlib.Path | None,
-) -> dict[str, Any]:
-  """Returns all scores of the outputs of a model."""
-  if weights.task != labels_lib.MULTICLASS:
-    found = labelled.read(rows, weights, source)
-    return labelled.summary(found, weights) | labelled.details(found, weights)
-  p = scores.predict(rows, weights.class_names, source)
-  result = scores.summary(p) | scores.details(p, weights.class_names)
-  if real_file:
-    accepted = real_labels.read(real_file, source, p.places)
-    numbers = real_labels.numbers(weights.class_names)
-    result |= scores.real_accuracy(p, accepted, numbers)
-  return result
-
-
 def _check(models: Sequence[weights_lib.Weights]) -> None:
   """Raises `errors.UserError` if models or flags cannot be evaluated."""
   options, task = flags.FLAGS, models[0].task
@@ -125,40 +105,6 @@ def _check(models: Sequence[weights_lib.Weights]) -> None:
     raise errors.UserError(
       f'--real and --probes need one class an image, the task is {task}.'
     )
-
-
-def _splits(
-  models: Sequence[weights_lib.Weights], columns: table_files.Columns
-) -> tuple[str, str]:
-  """Returns the splits to fit probes to and to evaluate.
-
-  Of a data set without a test split, they are those of the run that made the weights,
-  unless a flag says otherwise.
-
-  Raises:
-    errors.UserError: if several models were trained on different splits.
-  """
-  options = flags.FLAGS
-  dataset, train, test = options.dataset, options.train_split, options.split
-  if test == 'test' and sources.is_unsplit(dataset, columns):
-    why = 'the weights do not say what they were trained on'
-    first, *others = [x.info.get('splits', [train, test]) for x in models]
-    if differing := [x for x in others if x != first]:
-      raise errors.UserError(
-        f'The models were trained on {first[0]} and {differing[0][0]}, but {dataset}'
-        f' has no test split. Say with --split which images none of them has seen.'
-      )
-    if first[1] != 'test' and train == 'train':
-      train, test = first
-      trained_on = models[0].info.get('dataset', 'their data')
-      why = f'the weights were trained on {train} of {trained_on}'
-    train, test = sources.default_splits(dataset, train, test, columns)
-    logging.info(
-      '%s has no test split: %s is evaluated, as %s. --split=train evaluates all.',
-      *(dataset, test, why),
-    )
-    return train, test
-  return sources.default_splits(dataset, train, test, columns)
 
 
 def _has_fitting_head(
@@ -189,7 +135,9 @@ def main(argv: Sequence[str]) -> None:
   models = predictor_flags.all_weights_from_flags()
   _check(models)
   data_dir, columns = options.tfds_data_dir, dataset_flags.columns(models[0])
-  train_split, split = _splits(models, columns)
+  train_split, split = labelled.splits(
+    models, options.dataset, options.train_split, options.split, columns
+  )
   source = sources.get_source(
     options.dataset, split, data_dir=data_dir, columns=columns
   )
@@ -216,8 +164,7 @@ def main(argv: Sequence[str]) -> None:
     rows = predictor.probabilities(source)
     if options.predictions:
       rows = _kept(rows, predictor, source)
-    result |= _scores(rows, predictor.weights, source, real_file)
-    result[scores.SKIPPED] = len(source) - result[scores.EXAMPLES]
+    result |= labelled.all_scores(rows, predictor.weights, source, real_file)
   if options.probes:
     result |= probes.of_rows(first.iter_features, options.probes, train, source)
   _show(result, output)

@@ -7,6 +7,7 @@ regression        scores of numbers
 labelled          scores of a loaded model for images with either
 ensemble          several models that predict together
 temperature       fits the temperature of a classifier
+batched           functions of parameters and images, applied in batches
 all_outputs       outputs for all images of a split
 evaluator         metrics of parameters on a test split, with their probes
 probes            k-NN, linear and few-shot classifiers of features
@@ -20,6 +21,7 @@ feature_files     features of many images in an .npz or .parquet file
 __all__ = (
   'all_outputs',
   'attention_maps',
+  'batched',
   'ensemble',
   'evaluator',
   'feature_files',

@@ -1,15 +1,19 @@
 """Scores of predictions for labelled images of any task, ready for JSON."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import pathlib
 from typing import Any
 
+from absl import logging
 from jaxtyping import Float
 import numpy as np
 import tqdm
 
 from vit_jax.configs import labels as labels_lib
+from vit_jax.data import real_labels
 from vit_jax.data import sources
+from vit_jax.data.rows import table_files
 from vit_jax.evaluation import multilabel
 from vit_jax.evaluation import ranking
 from vit_jax.evaluation import regression
@@ -65,6 +69,56 @@ def first_score(
   return Score(name, summary(read(rows, weights, source), weights)[name])
 
 
+def columns_of(
+  weights: weights_lib.Weights, given: Mapping[str, str]
+) -> table_files.Columns:
+  """Returns the columns of a table to evaluate a model with; `given` are fields.
+
+  The numbers that a model predicts have the names of their columns. Weights of images,
+  which only training has, are not read.
+  """
+  known: dict[str, Any] = {'weight': '', 'task': weights.task}
+  if weights.task == labels_lib.REGRESSION:
+    known['target'] = ','.join(weights.class_names)
+  return dataclasses.replace(table_files.DEFAULT, **{**known, **given})
+
+
+def splits(
+  models: Sequence[weights_lib.Weights],
+  dataset: str,
+  train: str,
+  test: str,
+  columns: table_files.Columns,
+) -> tuple[str, str]:
+  """Returns the splits to fit probes to and to evaluate.
+
+  Of a data set without a test split, they are those of the run that made the weights,
+  unless `train` or `test` is another one than 'train' and 'test'.
+
+  Raises:
+    errors.UserError: if several models were trained on different splits.
+  """
+  if test != 'test' or not sources.is_unsplit(dataset, columns):
+    return sources.default_splits(dataset, train, test, columns)
+  why = 'the weights do not say what they were trained on'
+  first, *others = [x.info.get('splits', [train, test]) for x in models]
+  if differing := [x for x in others if x != first]:
+    raise errors.UserError(
+      f'The models were trained on {first[0]} and {differing[0][0]}, but {dataset}'
+      f' has no test split. Say with split=NAME which images none of them has seen.'
+    )
+  if first[1] != 'test' and train == 'train':
+    train, test = first
+    trained_on = models[0].info.get('dataset', 'their data')
+    why = f'the weights were trained on {train} of {trained_on}'
+  train, test = sources.default_splits(dataset, train, test, columns)
+  logging.info(
+    "%s has no test split: %s is evaluated, as %s. The split 'train' is all.",
+    *(dataset, test, why),
+  )
+  return train, test
+
+
 def check_task(
   weights: weights_lib.Weights, source: sources.LabelledSource
 ) -> None:
@@ -103,6 +157,36 @@ def read(
     raise errors.UserError('None of the images can be decoded.')
   places, outputs = zip(*found, strict=True)
   return Rows(np.array(places), np.stack(outputs), labels[list(places)])
+
+
+def all_scores(
+  rows: ranking.Rows,
+  weights: weights_lib.Weights,
+  source: sources.LabelledSource,
+  real_file: pathlib.Path | None = None,
+) -> Result:
+  """Returns all scores of the outputs of a model for a source.
+
+  Args:
+    rows: the outputs.
+    weights: the model.
+    source: the images and labels.
+    real_file: ReaL labels of ImageNet, to score with them too.
+
+  Raises:
+    errors.UserError: as `read` does.
+  """
+  if weights.task != labels_lib.MULTICLASS:
+    found = read(rows, weights, source)
+    result = summary(found, weights) | details(found, weights)
+  else:
+    p = scores.predict(rows, weights.class_names, source)
+    result = scores.summary(p) | scores.details(p, weights.class_names)
+    if real_file:
+      accepted = real_labels.read(real_file, source, p.places)
+      numbers = real_labels.numbers(weights.class_names)
+      result |= scores.real_accuracy(p, accepted, numbers)
+  return {**result, scores.SKIPPED: len(source) - result[scores.EXAMPLES]}
 
 
 def summary(rows: Rows, weights: weights_lib.Weights) -> Result:
