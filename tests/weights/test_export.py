@@ -124,6 +124,13 @@ def test_export_names_failure_of_jax2onnx(tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
+def test_flags_of_the_data_set_need_one(tmp_path):
+  words = ['--model=ViT-Mini_8', f'--output={tmp_path / "x.stablehlo"}']
+  result = call_command('export', *words, '--tolerance=0.5')
+  assert result.returncode == 1
+  assert '--tolerance is for --dataset, which is not given.' in result.stderr
+
+
 def test_export_refuses_wrong_output(tmp_path):
   (tmp_path / 'x.stablehlo').write_text('old')
   weights = checkpoint.read(GOLDEN / 'vit_token.npz')

@@ -19,9 +19,7 @@ from vit_jax.data import decoding
 _MOST_BITS, _MOST_LEVELS, _MOST_GREY, _MOST_COLOUR = 6, 4.0, 0.15, 0.25
 _SIDE = 16  # Pixels of a thumbnail.
 _CHUNK = 256  # Images that are compared with all others at once.
-_BLOCK = (
-  32  # Others whose thumbnails are compared at once, until one is a copy.
-)
+_BLOCK = 32  # Thumbnails that are compared at once, until one is a copy.
 
 
 @dataclasses.dataclass(frozen=True)

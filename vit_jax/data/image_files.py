@@ -113,7 +113,7 @@ def warn_of_unread(
   if unread:
     hint = ' Beside pictures, .npy files are not.' if _ARRAYS in unread else ''
     logging.warning(
-      '%s: %d files are not read, %s. Read are %s.%s',
+      '%s: %d files are not read, %s. The endings that are read: %s.%s',
       folder,
       sum(unread.values()),
       count_text(unread),

@@ -80,8 +80,9 @@ def open_shards(
   Args:
     dataset: paths or addresses, such as 'data/train-{000..099}.tar' or 'data/*.tar'.
     split: TFDS notation, such as 'train[:98%]'. Shards whose names have 'test' or
-      'val' in them have these splits, see `splits.word`, all others 'train'. The names of the images fix the
-      order, in which each slice has its share of every class.
+      'val' in them have these splits, see `splits.word`, all others 'train'. The
+      names of the images fix the order, in which each slice has its share of every
+      class.
     columns: names of the columns.
 
   Raises:
