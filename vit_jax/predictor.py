@@ -187,14 +187,14 @@ class Predictor:
   def probabilities(self, images: Any) -> Rows:
     """Yields the index and the probabilities [K], or numbers, of each decoded image."""
     weights_lib.check_can_predict(self.weights)
-    squash = weights_lib.squash(self.weights)
+    to_predictions = weights_lib.to_predictions(self.weights)
 
     def probabilities(params: Any, x: Float[Array, 'B H W C']) -> Array:
-      p = squash(inference.apply(self._module, params, x))
+      p = to_predictions(inference.apply(self._module, params, x))
       if not self._mirror:
         return p
       mirrored = inference.apply(self._module, params, x[:, :, ::-1])
-      return (p + squash(mirrored)) / 2
+      return (p + to_predictions(mirrored)) / 2
 
     return self._batched.rows('probabilities', probabilities, images)
 

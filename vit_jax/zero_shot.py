@@ -101,14 +101,14 @@ def classify(
   assert size  # `load` checks it.
   params = jax.device_put(dict(weights.params))
   ztxt = _embed_labels(weights, params, labels, templates, batch_size)
-  squash = weights_lib.squash(weights)
+  to_predictions = weights_lib.to_predictions(weights)
 
   @jax.jit
   def probabilities(params, ztxt, images: Array) -> Float[Array, 'B K']:
     pixels = augment.normalize(images, how.mean, how.std)
     outputs: Any = module.apply({'params': params}, images=pixels)
     zimg, _, out = outputs
-    return squash(models.similarities(zimg, ztxt, out))
+    return to_predictions(models.similarities(zimg, ztxt, out))
 
   decoded = pipeline.Decoded(
     inputs.InputSource(paths, how.channels),

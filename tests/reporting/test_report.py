@@ -207,9 +207,9 @@ def test_page_of_a_run_that_goes_on_shows_its_newest_checkpoint(
     return read(path)
 
   monkeypatch.setattr(report.checkpoint, 'read', spy)
-  report.of_workdir(str(tmp_path / 'run'), looks=False)
+  report.of_workdir(str(tmp_path / 'run'), predicts=False)
   shutil.copytree(steps / str(newest), steps / str(newest + 5))
-  report.of_workdir(str(tmp_path / 'run'), looks=False)
+  report.of_workdir(str(tmp_path / 'run'), predicts=False)
   assert seen == [newest, newest + 5]
 
 

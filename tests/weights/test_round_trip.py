@@ -116,7 +116,7 @@ def test_other_formats_have_the_temperature_in_the_head(tmp_path, to, model):
   assert again.temperature == 1
   image = np.random.default_rng(0).normal(size=(1, 32, 32, 3)).astype('float32')
   p, want = (
-    weights_lib.squash(x)(
+    weights_lib.to_predictions(x)(
       x.module().apply({'params': x.params}, image, train=False)
     )
     for x in (again, weights)

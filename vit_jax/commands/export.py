@@ -87,10 +87,10 @@ def _outputs(
   images: sources.Source,
 ) -> ranking.Rows:
   """Yields what `Predictor.probabilities` does, by a program."""
-  squash = weights_lib.squash(predictor.weights)
+  to_predictions = weights_lib.to_predictions(predictor.weights)
   for places, pixels in _pixels(predictor, images):
     yield from zip(
-      places, np.asarray(squash(jnp.asarray(run(pixels)))), strict=True
+      places, np.asarray(to_predictions(jnp.asarray(run(pixels)))), strict=True
     )
 
 

@@ -129,7 +129,7 @@ def train_and_report(config: ml_collections.ConfigDict, workdir: str) -> None:
   train.train_and_evaluate(config, workdir)
   if config.report and not jax.process_index():
     # One of several hosts cannot predict on all devices.
-    path = report.of_workdir(workdir, looks=jax.process_count() == 1)
+    path = report.of_workdir(workdir, predicts=jax.process_count() == 1)
     logging.info('The report is %s', path)
 
 

@@ -38,14 +38,14 @@ _PANEL = (4, 2.8)  # Inches, so that letters are legible on a phone.
 
 
 def of_workdir(
-  workdir: str, dataset: str | None = None, *, looks: bool = True
+  workdir: str, dataset: str | None = None, *, predicts: bool = True
 ) -> storage.Path:
   """Writes the page of a run that has ended or is still running; returns its path.
 
   Args:
     workdir: workdir of the run.
     dataset: folder or name of the images; None for that of the run.
-    looks: whether to predict the test images. Those of a run that evaluates none,
+    predicts: whether the page has predictions of the test images. Those of a run that evaluates none,
       `config.eval_every=0`, are not predicted either.
 
   Raises:
@@ -66,10 +66,10 @@ def of_workdir(
       weights = checkpoint.read(folder)
   except errors.UserError as e:
     print(f'The page shows no predictions: {e}')
-  if looks and dataset is None and not settings.eval_every:
-    looks = False  # Its test images may be training images.
+  if predicts and dataset is None and not settings.eval_every:
+    predicts = False  # Its test images may be training images.
     print('The page shows no predictions: config.eval_every of the run is 0.')
-  if looks and weights is not None and not weights.vocabulary:
+  if predicts and weights is not None and not weights.vocabulary:
     source = sources.get_source(
       dataset or settings.dataset,
       settings.pp.test,

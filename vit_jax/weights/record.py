@@ -196,7 +196,7 @@ def divides_logits(weights: Weights) -> bool:
   return weights.task != labels_lib.REGRESSION and weights.loss != 'sigmoid'
 
 
-def squash(weights: Weights) -> Callable[[Array], Array]:
+def to_predictions(weights: Weights) -> Callable[[Array], Array]:
   """Returns the function from logits to probabilities, or to numbers."""
   if divides_logits(weights):
     return lambda logits: jax.nn.softmax(logits / weights.temperature)
