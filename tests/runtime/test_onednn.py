@@ -182,7 +182,7 @@ def test_a_run_resumes_as_it_began_or_says_so(
   monkeypatch.setattr(onednn, 'is_possible', lambda: False)
   run = resolve.resolve(config, begun=workdir)
   assert run.config.cpu_products == 'xla'
-  assert 'This run multiplied by oneDNN so far' in caplog.text
+  assert 'This run used oneDNN so far' in caplog.text
 
 
 @pytest.mark.parametrize('is_possible', [True, False])
@@ -193,7 +193,7 @@ def test_a_run_that_did_not_multiply_so_yet_takes_what_is_here(
   monkeypatch.setattr(onednn, 'is_possible', lambda: is_possible)
   run = resolve.resolve(config, begun=begun(tmp_path, 'auto'))
   assert run.config.cpu_products == 'xla'
-  assert 'This run multiplied by oneDNN so far' not in caplog.text
+  assert 'This run used oneDNN so far' not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_refuses_loggers_that_cannot_start(monkeypatch, tmp_path, image_folder):
   config = tiny(image_folder)
   config.loggers = ('tensorbord',)
   with pytest.raises(
-    errors.UserError, match=r"is \('tensorbord',\), must be of"
+    errors.UserError, match=r"is \('tensorbord',\), must be some of"
   ):
     train.train_and_evaluate(config, str(tmp_path))
   monkeypatch.setitem(sys.modules, 'wandb', None)

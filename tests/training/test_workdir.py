@@ -266,15 +266,17 @@ def test_clock_set_back_keeps_result(image_folder, half, tmp_path, monkeypatch):
 
 def test_changed_names_settings():
   before, now = {'a': {'b': 1, 'c': 2}, 'd': 3}, {'a': {'b': 1, 'c': 4}, 'd': 3}
-  assert start_lib.changed(before, now) == ['a.c was 2, is 4']
+  assert start_lib.changed(before, now) == {'a.c': 'a.c was 2, is 4'}
 
 
 def test_settings_that_did_not_exist_had_their_defaults():
   now = start_lib.plain(common.get_config()) | {'ema_decay': 0.5}
   before = {name: x for name, x in now.items() if name != 'patch_dropout'}
-  assert start_lib.changed(before, now) == []
+  assert start_lib.changed(before, now) == {}
   del before['ema_decay']
-  assert start_lib.changed(before, now) == ['ema_decay was 0.0, is 0.5']
+  assert start_lib.changed(before, now) == {
+    'ema_decay': 'ema_decay was 0.0, is 0.5'
+  }
 
 
 def test_fingerprint_depends_on_images_and_class_names():

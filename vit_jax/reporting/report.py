@@ -45,8 +45,8 @@ def of_workdir(
   Args:
     workdir: workdir of the run.
     dataset: folder or name of the images; None for that of the run.
-    predicts: whether the page has predictions of the test images. Those of a run that evaluates none,
-      `config.eval_every=0`, are not predicted either.
+    predicts: whether the page has predictions of the test images. It has none of a
+      run that evaluates none, `config.eval_every=0`.
 
   Raises:
     errors.UserError: if there is no run, or the page cannot be written.
