@@ -206,6 +206,10 @@ def test_wrong_arguments_are_refused():
   ):
     with pytest.raises(errors.UserError, match=message):
       vit_jax.load(TOKEN, **changes).predict([picture()])
+  with pytest.raises(
+    errors.UserError, match="no field 'lable'. Did you mean 'lab"
+  ):
+    vit_jax.load(TOKEN).evaluate('digits', columns={'lable': 'x'})
   with pytest.raises(errors.UserError, match='top_k is 0, must be at least 1'):
     vit_jax.load(TOKEN).predict([picture()], top_k=0)
 

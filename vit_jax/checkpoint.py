@@ -61,8 +61,8 @@ def read(
       which.
   """
   weights = formats.read(released.find(str(path)))
-  if isinstance(size, int):
-    size = size, size
+  if isinstance(size, (int, np.integer)):
+    size = int(size), int(size)
   return at_size(weights, size) if size else weights
 
 

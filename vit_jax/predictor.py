@@ -140,13 +140,13 @@ class Predictor:
 
   def evaluate(
     self,
-    dataset: str,
+    dataset: os.PathLike | str,
     split: str = 'test',
     *,
     columns: Mapping[str, str] = types.MappingProxyType({}),
     data_dir: str | None = None,
   ) -> dict[str, Any]:
-    """Returns the scores of labelled images, as `vit-jax evaluate` prints them.
+    """Returns the scores of labelled images that `vit-jax evaluate --output` writes.
 
     `evaluate('/path/to/images')['accuracy_test']` is the share of correct predictions.
 
@@ -160,6 +160,7 @@ class Predictor:
     Raises:
       errors.UserError: if the model does not know the classes of the images.
     """
+    dataset = os.fspath(dataset)
     known = labelled.columns_of(self.weights, columns)
     _, split = labelled.splits([self.weights], dataset, 'train', split, known)
     source = sources.get_source(

@@ -1,10 +1,12 @@
 """Classification by labels in words, with a model of images and texts."""
 
+import collections
 from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
 from typing import Any
 
+from absl import logging
 import jax
 from jaxtyping import Array, Float
 import numpy as np
@@ -134,8 +136,9 @@ def classify(
 def _check(labels: Sequence[str], templates: Sequence[str]) -> None:
   if not labels or not all(label.strip() for label in labels):
     raise errors.UserError(f'Labels are {list(labels)}; none may be empty.')
-  if double := [x for x in labels if list(labels).count(x) > 1]:
-    raise errors.UserError(f'The label {double[0]!r} is given twice.')
+  [(label, count)] = collections.Counter(labels).most_common(1)
+  if count > 1:
+    logging.warning('The label %r is given %d times.', label, count)
   wrong = [template for template in templates if '{}' not in template]
   if wrong or not templates:
     raise errors.UserError(

@@ -142,6 +142,7 @@ def test_the_card_of_other_weights_does_not_say_that_they_were_trained_here(
     (['vit-jax train', '--x=1'], ['vit-jax', 'train', '--x=1']),
     (['vit_jax.main', '--x=1'], ['python', '-m', 'vit_jax.main', '--x=1']),
     (['/a b/run.py'], ['run.py']),
+    (['python', '-m', 'vit_jax.main'], ['python', '-m', 'vit_jax.main']),
   ],
 )
 def test_the_command_of_a_run_can_be_pasted(words, want, monkeypatch):

@@ -88,6 +88,15 @@ def test_folders_of_folders_may_be_classes_or_splits(tmp_path):
     sources.get_source(str(tmp_path), 'train')
 
 
+@pytest.mark.parametrize('split', ['training', 'train2017', 'train2017[:50%]'])
+def test_splits_of_other_names_are_taken(split, tmp_path):
+  for name in ('training', 'train2017'):
+    add_images(tmp_path / name / 'a', '0.png', '1.png')
+  assert len(sources.get_source(str(tmp_path), split)) == (
+    1 if '%' in split else 2
+  )
+
+
 @pytest.mark.parametrize('split', ['test', 'val', 'valid', 'validation'])
 def test_a_validation_split_has_any_of_its_names(split, tmp_path):
   for name in ('train', 'val'):

@@ -11,6 +11,7 @@ from runs import assert_resumes
 from runs import tiny
 
 from vit_jax.data import sources
+from vit_jax.data import stacks
 from vit_jax.runtime import errors
 from vit_jax.training import resolve
 
@@ -146,6 +147,19 @@ def test_channels_first_are_refused(tmp_path):
   np.savez(tmp_path / 'x.npz', images=images, labels=[0, 1, 0, 1])
   with pytest.raises(errors.UserError, match='channels must come last'):
     sources.get_source(str(tmp_path / 'x.npz'), 'train')
+
+
+def test_lines_of_spectra_are_images(tmp_path):
+  images = np.zeros((4, 1, 64, 20), np.uint8)
+  np.savez(
+    tmp_path / 'x.npz', images=images, labels=np.eye(2, dtype=int)[[0, 1, 0, 1]]
+  )
+  source = sources.get_source(str(tmp_path / 'x.npz'), 'train')
+  assert source[0]['image'].shape == (1, 64, 20)
+  spectra = np.zeros((3, 100, 20), np.uint8)
+  assert stacks.as_pixels(spectra, channels=20).shape == (3, 100, 20)
+  with pytest.raises(ValueError, match='channels must come last'):
+    stacks.as_pixels(spectra)
 
 
 def test_one_array_is_refused(tmp_path):

@@ -120,8 +120,10 @@ def test_the_picture_of_an_example_is_not_its_depth_or_mask(tmp_path):
   'name, split',
   [
     ('testing-0', 'test'),
-    ('imagenet1k-validation-00', 'test'),
-    ('my-train-of-tests', 'train'),
+    ('vals-0', 'test'),
+    ('test-from-train-0', 'test'),
+    ('crash-test-0', 'train'),
+    ('imagenet-dev-0', 'train'),
     ('tests_0', 'test'),
     ('val0', 'test'),
     ('Training-0', 'train'),
@@ -134,6 +136,13 @@ def test_names_of_shards_tell_the_split(name, split, tmp_path):
   shard(tmp_path / 'x.tar', range(3, 6))
   found = sources.get_source(f'{tmp_path}/*.tar', 'train')
   assert len(found) == {'test': 3, 'train': 6}[split]
+
+
+def test_words_inside_of_names_count_where_one_of_them_is_train(tmp_path):
+  shard(tmp_path / 'imagenet1k-train-0000.tar', range(3))
+  shard(tmp_path / 'imagenet1k-validation-00.tar', range(3, 5))
+  for split, count in (('train', 3), ('test', 2), ('val', 2)):
+    assert len(sources.get_source(f'{tmp_path}/*.tar', split)) == count
 
 
 def test_hidden_files_of_shards_are_left_out(tmp_path):

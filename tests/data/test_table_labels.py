@@ -120,16 +120,17 @@ def test_words_for_what_is_missing_are_not_taken_for_no_class(tmp_path):
 @pytest.mark.parametrize(
   'values, match',
   [
-    ([''] * 4, "No image of .* has a class in the column 'labels'"),
-    (['0', '1', '1', '0'], "has only 0 and 1 in the column 'labels'"),
+    ([''] * 4, "No image of .* has a class in the column 'cat'"),
+    (['0', '1', '1', '0'], "has only 0 and 1 in the column 'cat'"),
   ],
 )
 def test_columns_without_names_of_classes_are_refused(values, match, tmp_path):
   rows = [f'{i}.png,{value}' for i, value in enumerate(values)]
   path = tmp_path / 'x.csv'
-  path.write_text('\n'.join(['image,labels', *rows]))
+  path.write_text('\n'.join(['image,cat', *rows]))
+  columns = table_files.Columns(task=labels.MULTILABEL, labels='cat')
   with pytest.raises(errors.UserError, match=match):
-    sources.get_source(str(path), 'train')
+    sources.get_source(str(path), 'train', columns=columns)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 from processes import call_command
 import pytest
 from runs import tiny
+import sklearn.datasets
 
 from vit_jax import train
 from vit_jax.data import copies
@@ -226,6 +227,21 @@ def test_small_things_of_other_shapes_or_colours_are_not_copies():
   looks = copies.of_thumbnails([copies.thumbnail(x) for x in images])
   assert copies.within(looks).tolist() == [[0, 3], [7, 9]]
   assert copies.between(looks, looks)[:, 1].tolist() == list(range(10))
+
+
+def test_small_copies_and_those_in_grey_are_found():
+  photos = sklearn.datasets.load_sample_images().images
+  small = cv2.resize(
+    photos[0][:400, :400], (64, 64), interpolation=cv2.INTER_AREA
+  )
+  bad = cv2.imdecode(
+    cv2.imencode('.jpg', small, [cv2.IMWRITE_JPEG_QUALITY, 40])[1], 1
+  )
+  grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)[..., None]
+  half = cv2.resize(small, (32, 32), interpolation=cv2.INTER_AREA)
+  images = [small, bad, grey, half, photos[1]]
+  looks = copies.of_thumbnails([copies.thumbnail(x) for x in images])
+  assert copies.within(looks).tolist() == [[0, 1], [0, 2], [0, 3]]
 
 
 def test_each_copy_counts_once_however_many_images_are_equal():

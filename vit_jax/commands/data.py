@@ -21,6 +21,7 @@ from vit_jax.commands import dataset_flags
 from vit_jax.configs import common
 from vit_jax.configs import labels as labels_lib
 from vit_jax.data import image_files
+from vit_jax.data import label_texts
 from vit_jax.data import sources
 from vit_jax.data import survey
 from vit_jax.data.rows import row_weights
@@ -97,14 +98,14 @@ def describe(dataset: str, found: dict) -> list[str]:
 
 
 def _of_split(facts: dict) -> list[str]:
-  rows = {}
+  rows, number = {}, label_texts.number
   if facts['classes']:
     counts = sorted(facts['classes'].items(), key=lambda row: -row[1])
     rows['classes'] = ', '.join(f'{name} {n:,}' for name, n in counts)
   for name, x in (facts['numbers'] or {}).items():
     rows[name] = (
-      f'{x["lowest"]:.4g} to {x["highest"]:.4g} {x.get("unit", "")},'
-      f' mean {x["mean"]:.4g}, standard deviation {x["std"]:.4g}'
+      f'{number(x["lowest"])} to {number(x["highest"])} {x.get("unit", "")},'
+      f' mean {number(x["mean"])}, standard deviation {number(x["std"])}'
     )
   if facts['weights']:
     rows['weights'] = row_weights.text(facts['weights'])

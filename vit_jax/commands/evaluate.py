@@ -97,8 +97,6 @@ def _check(models: Sequence[weights_lib.Weights]) -> None:
       weights_lib.check_can_predict(weights)
   if options['real_labels'].present and not options.real:
     raise errors.UserError('--real_labels is for --real, which is not given.')
-  if options['train_split'].present and not options.probes:
-    raise errors.UserError('--train_split is for --probes, which is not given.')
   if options.probes and len(models) > 1:
     raise errors.UserError('--probes need the features of one model.')
   if task != labels_lib.MULTICLASS and (options.real or options.probes):
@@ -135,6 +133,11 @@ def main(argv: Sequence[str]) -> None:
   models = predictor_flags.all_weights_from_flags()
   _check(models)
   data_dir, columns = options.tfds_data_dir, dataset_flags.columns(models[0])
+  decides_test = options.split == 'test' and sources.is_unsplit(
+    options.dataset, columns
+  )
+  if options['train_split'].present and not (options.probes or decides_test):
+    raise errors.UserError('--train_split is for --probes, which is not given.')
   train_split, split = labelled.splits(
     models, options.dataset, options.train_split, options.split, columns
   )

@@ -204,7 +204,7 @@ def _add_events(config: types.SimpleNamespace) -> None:
   # Number of newest checkpoints to keep, in addition to the best one.
   config.keep_checkpoints = rules.number(2, low=1)
   # Where metrics go in addition to workdir/metrics.jsonl. 'wandb' and 'mlflow' need
-  # the extras of these names, as in `pip install 'vit_jax[wandb]'`.
+  # the extras of these names, such as vit_jax[wandb].
   config.loggers = rules.such(
     ('tensorboard',),
     lambda names: set(names) <= set(_LOGGERS),

@@ -22,8 +22,8 @@ def refuse(
 ) -> None:
   """Refuses settings on the command line, `given`, that would change nothing.
 
-  Run files may have them, because another command line can give them an effect. An evaluation repeats
-  the command line of its run, and reads little of it.
+  Run files may have them, because another command line can give them an effect. An
+  evaluation repeats the command line of its run, and reads little of it.
 
   Raises:
     errors.UserError: with the setting, and the one that makes it useless.

@@ -113,7 +113,7 @@ def _caption_file(directory: pathlib.Path) -> pathlib.Path | None:
     raise errors.UserError(
       f'{directory} has both {found[0].name} and {found[1].name}. Keep one.'
     )
-  if directory.name in ('train', 'test', *folder.VALIDATION_NAMES):
+  if directory.name in folder.SPLIT_NAMES:
     raise errors.UserError(
       f'{directory} has no captions.tsv or captions.jsonl, which names its'
       f' images and what they show.'

@@ -7,16 +7,20 @@ import os
 from typing import Any
 
 import cv2
-from jaxtyping import Float32, Int, UInt8, UInt64
+from jaxtyping import Bool, Float32, Int, UInt8, UInt64
 import numpy as np
 
 from vit_jax.data import decoding
 
-# Two images are copies if at most so many of the 64 bits of their gradients differ, and
-# their thumbnails by so many of 256 levels on average, and by these shares of their
-# standard deviation, in grey and in colour, which JPEG changes more. The shares tell
-# apart small things before a plain background.
-_MOST_BITS, _MOST_LEVELS, _MOST_GREY, _MOST_COLOUR = 6, 4.0, 0.15, 0.25
+# Two images are copies if at most so many of the 64 bits of their gradients differ, their
+# grey thumbnails differ by so many of 256 levels on average, and no place by many more:
+# by so many levels, or all by a small share of the standard deviation. This tells apart
+# small things before a plain background.
+_MOST_BITS, _MOST_LEVELS = 6, 4.0
+_MOST_GREY, _GREY_SHARE = 24, 0.15
+_MOST_COLOUR, _COLOUR_SHARE = 48, 0.25  # JPEG changes colours more.
+# Without contrast only the shares count. A picture in grey may be a copy of one in colours.
+_CONTRAST, _COLOURLESS = 8.0, 2.0
 _SIDE = 16  # Pixels of a thumbnail.
 _CHUNK = 256  # Images that are compared with all others at once.
 _BLOCK = 32  # Thumbnails that are compared at once, until one is a copy.
@@ -52,7 +56,7 @@ def of_thumbnails(
   """Returns the looks of thumbnails; None for an image that cannot be decoded."""
   empty = np.zeros((_SIDE, _SIDE, 3), np.uint8)
   thumbnails = np.stack([empty if x is None else x for x in small])
-  greys = thumbnails.mean(-1).round().astype(np.uint8)
+  greys = np.stack([x.mean(-1).round().astype(np.uint8) for x in thumbnails])
   grid = np.stack([_resized(x, (9, 8)) for x in greys]).astype(int)
   signs = (grid[:, :, 1:] > grid[:, :, :-1]).reshape(len(small), 64)
   bits = np.packbits(signs, axis=-1).view(np.uint64)[:, 0]
@@ -126,20 +130,30 @@ def _first(a: Looks, places: np.ndarray, b: Looks, place: int) -> int | None:
     some = places[start : start + _BLOCK]
     levels = np.abs(a.greys[some] - wanted_grey).mean((1, 2))
     some = some[levels <= _MOST_LEVELS]
-    have = a.thumbnails[some].astype(np.float32)
-    grey, wanted = (x.mean(-1, keepdims=True) for x in (have, want))
-    same = (_distance(grey, wanted) <= _MOST_GREY) & (
-      _distance(have, want) <= _MOST_COLOUR
-    )
+    same = _is_same(a.thumbnails[some].astype(np.float32), want)
     if same.any():
       return int(some[same.argmax()])
   return None
 
 
-def _distance(
-  a: Float32[np.ndarray, 'N S S C'], b: Float32[np.ndarray, '1 S S C']
-) -> Float32[np.ndarray, ' N']:
-  """Returns the distance of thumbnails as a share of the lower standard deviation."""
-  deviation = np.minimum(*(x.std((1, 2)).mean(-1) for x in (a, b)))
-  root = np.sqrt(((a - b) ** 2).mean((1, 2, 3)))
-  return np.where(root > 0, root / np.maximum(deviation, 1e-9), 0)
+def _is_same(
+  a: Float32[np.ndarray, 'N S S 3'], b: Float32[np.ndarray, '1 S S 3']
+) -> Bool[np.ndarray, ' N']:
+  """Whether thumbnails are equal in grey, and in colour if both have colours."""
+  grey_a, grey_b = (x.mean(-1, keepdims=True) for x in (a, b))
+  colours = [
+    np.abs(x - y).mean((1, 2, 3)) for x, y in ((a, grey_a), (b, grey_b))
+  ]
+  contrast = np.minimum(grey_a.std((1, 2, 3)), grey_b.std((1, 2, 3)))
+  has_contrast = contrast >= _CONTRAST
+  is_grey = has_contrast & (np.minimum(*colours) <= _COLOURLESS)
+
+  def is_near(x: np.ndarray, y: np.ndarray, levels: float, share: float) -> Any:
+    deviation = np.minimum(x.std((1, 2)).mean(-1), y.std((1, 2)).mean(-1))
+    root = np.sqrt(((x - y) ** 2).mean((1, 2, 3)))
+    few = np.abs(x - y).max((1, 2, 3)) <= levels
+    return (has_contrast & few) | (root <= share * deviation)
+
+  return is_near(grey_a, grey_b, _MOST_GREY, _GREY_SHARE) & (
+    is_grey | is_near(a, b, _MOST_COLOUR, _COLOUR_SHARE)
+  )

@@ -100,7 +100,7 @@ def _decode_picture(data: bytes, channels: int, exif: bool) -> Picture:
   if header and header[2] != 'CMYK':
     pixels = _decode_jpeg(data, colorspace)
     if exif and (tag := _orientation(data)) != 1:
-      pixels = np.ascontiguousarray(stacks.turned(pixels, tag))
+      pixels = stacks.turned_picture(pixels, tag)
     return pixels
   if not exif:
     flags |= cv2.IMREAD_IGNORE_ORIENTATION

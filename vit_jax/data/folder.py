@@ -20,6 +20,7 @@ from vit_jax.data import unsplit
 from vit_jax.runtime import errors
 
 VALIDATION_NAMES = ('val', 'valid', 'validation')
+SPLIT_NAMES = ('train', 'test', *VALIDATION_NAMES)
 
 Classes = dict[str, image_files.Found]
 
@@ -69,7 +70,7 @@ class FileSource:
 def is_unsplit(root: pathlib.Path) -> bool:
   """Whether a folder has class folders with images, but no folders of splits."""
   folders = [x for x in root.iterdir() if x.is_dir() and x.name[0] != '.']
-  if {x.name for x in folders} & {'train', 'test', *VALIDATION_NAMES}:
+  if {x.name for x in folders} & {*SPLIT_NAMES}:
     return False
   return any(map(_has_images, folders))
 
@@ -115,8 +116,8 @@ def open_folder(root: pathlib.Path, split: str) -> FileSource:
   if not splits:
     raise errors.UserError(f'{root} has {_explain_no_splits(root)}')
   splits, split = with_test(splits, split)
-  is_known = not splits.keys().isdisjoint(('train', 'test', *VALIDATION_NAMES))
-  if split.startswith('train') and not is_known:
+  wants_train = re.split(r'\W', split)[0] == 'train'
+  if wants_train and splits.keys().isdisjoint(SPLIT_NAMES):
     raise errors.UserError(
       f'{root} has no folder train, but {errors.some(sorted(splits))}, which have'
       f' folders of images. If they are classes, put the images into them; if they'

@@ -22,7 +22,6 @@ _MAX_BYTES = 1 << 28  # Limit for downloads and standard input.
 
 # Pillow's modes that PNG has.
 _PNG_MODES = ('1', 'L', 'LA', 'P', 'RGB', 'RGBA')
-_ORIENTATION = 0x0112  # EXIF tag.
 
 
 def find(arguments: Sequence[str]) -> list[str]:
@@ -135,7 +134,7 @@ def _as_png(picture: Any, name: str) -> bytes:
       file,
       'PNG',
       compress_level=0,
-      exif=exif if exif.get(_ORIENTATION, 1) != 1 else None,
+      exif=exif if exif.get(stacks.ORIENTATION, 1) != 1 else None,
       icc_profile=None,
       transparency=None,
     )

@@ -13,7 +13,7 @@ Ranges = Sequence[tuple[str, int, int]]
 _WORDS = {
   'train': ('train', 'training'),
   'validation': ('validation', 'valid', 'val', 'dev'),
-  'test': ('test', 'tests', 'testing', 'eval', 'evaluation'),
+  'test': ('test', 'testing', 'eval', 'evaluation'),
 }
 
 _PERCENT = re.compile(r'(\w+)(?:\[(?:(\d+)%)?:(?:(\d+)%)?\])?')

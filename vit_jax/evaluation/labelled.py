@@ -77,6 +77,11 @@ def columns_of(
   The numbers that a model predicts have the names of their columns. Weights of images,
   which only training has, are not read.
   """
+  fields = {field.name for field in dataclasses.fields(table_files.Columns)}
+  for name in given:
+    if name not in fields:
+      hint = errors.did_you_mean(name, fields)
+      raise errors.UserError(f'columns has no field {name!r}.{hint}')
   known: dict[str, Any] = {'weight': '', 'task': weights.task}
   if weights.task == labels_lib.REGRESSION:
     known['target'] = ','.join(weights.class_names)

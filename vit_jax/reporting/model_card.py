@@ -13,6 +13,7 @@ from vit_jax.evaluation import scores
 from vit_jax.reporting import curves
 from vit_jax.reporting import pages
 from vit_jax.reporting import plot
+from vit_jax.runtime import environment as environment_lib
 from vit_jax.runtime import files
 from vit_jax.runtime import workdir as workdir_lib
 from vit_jax.weights import record as weights_lib
@@ -66,7 +67,9 @@ def write(
     data=_data(dataset),
     metrics=[(k, label_texts.number(v)) for k, v in metrics.items()],
     curve=bool(rows),
-    command=shlex.join(environment.get('command') or []),
+    command=shlex.join(
+      environment_lib.command(environment.get('command') or [])
+    ),
     versions=_versions(environment),
   )
   files.write_text(text, folder / 'README.md')

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from vit_jax.data import label_texts
+
 
 def render(template: str, **values: Any) -> str:
   r"""Returns the text of a template; in pages, values are escaped.
@@ -16,6 +18,7 @@ def render(template: str, **values: Any) -> str:
     trim_blocks=True,
     lstrip_blocks=True,
   )
+  environment.filters['number'] = label_texts.number
   text = environment.get_template(template).render(values)
   return text.encode('utf-8', 'surrogateescape').decode(
     'utf-8', 'backslashreplace'

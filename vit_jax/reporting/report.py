@@ -113,16 +113,17 @@ def _facts(
 ) -> list[tuple[str, str]]:
   """Returns the newest value of each metric, and the median speed.
 
-  With `is_average` they are those of the moving average of the parameters.
+  With `is_average` they are those of the moving average of the parameters. Of some, the
+  value of the other parameters is shown too.
   """
   last: dict[str, int | float] = {}
   for row in rows:
     last |= row
+  both = {k: last[k] for k in last if k + scores.AVERAGED in last}
   if is_average:
-    averaged = {k: v for k, v in last.items() if k.endswith(scores.AVERAGED)}
-    if scores.ACCURACY in last:
-      last['last'] = last[scores.ACCURACY]
-    last |= {k.removesuffix(scores.AVERAGED): v for k, v in averaged.items()}
+    last |= {k: last[k + scores.AVERAGED] for k in both}
+    last |= {k + scores.AVERAGED: value for k, value in both.items()}
+  others = 'last parameters' if is_average else 'averaged'
   speeds = [row['img_sec_train'] for row in rows if 'img_sec_train' in row]
   if speeds:
     last['img_sec_train'] = statistics.median(speeds)
@@ -131,10 +132,15 @@ def _facts(
   shown = {
     top1: (scores.ACCURACY, '{:.2%}'),
     'image found first': (scores.TO_IMAGE, '{:.2%}'),
-    f'{top1}, last parameters': ('last', '{:.2%}'),
+    f'{top1}, {others}': (scores.ACCURACY + scores.AVERAGED, '{:.2%}'),
     'balanced accuracy': (scores.BALANCED, '{:.2%}'),
     'mean average precision': (multilabel.MAP, '{:.2%}'),
+    f'mean average precision, {others}': (
+      multilabel.MAP + scores.AVERAGED,
+      '{:.2%}',
+    ),
     'mean absolute error': (regression.MAE, ''),
+    f'mean absolute error, {others}': (regression.MAE + scores.AVERAGED, ''),
     'R²': (regression.R2, '{:.4f}'),
     'test images': (scores.EXAMPLES, '{:,.0f}'),
     'test loss': (scores.LOSS, '{:.4g}'),

@@ -1,5 +1,6 @@
 """Versions and hardware, for the report of a run and for `vit-jax doctor`."""
 
+from collections.abc import Sequence
 import importlib.metadata
 import os
 import pathlib
@@ -29,7 +30,7 @@ def describe() -> dict[str, Any]:
   """Returns versions, devices and the command, as JSON."""
   devices = jax.devices()
   return {
-    'command': _command(),
+    'command': command(sys.argv),
     'vit_jax': vit_jax.__version__,
     'commit': _commit(),
     'python': platform.python_version(),
@@ -41,9 +42,11 @@ def describe() -> dict[str, Any]:
   }
 
 
-def _command() -> list[str]:
-  """Returns the words of the command, without the path of its program."""
-  program, *words = sys.argv
+def command(argv: Sequence[str]) -> list[str]:
+  """Returns the words of a command to paste, without the path of its program."""
+  if not argv:
+    return []
+  program, *words = argv
   if program == 'vit_jax.main':
     return ['python', '-m', program, *words]
   if program.startswith('vit-jax '):

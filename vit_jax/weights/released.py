@@ -83,7 +83,7 @@ def find(name_or_path: str, directory: str = 'checkpoints') -> pathlib.Path:
 
 
 def here(name_or_path: str, directory: str) -> pathlib.Path | None:
-  """Returns the path that `find` returns, or None if it would download it."""
+  """Returns the path of weights that are on this machine by path or name, or None."""
   if storage.is_address(name_or_path):
     return None
   path = storage.local_path(name_or_path)

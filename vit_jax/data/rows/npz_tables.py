@@ -206,6 +206,7 @@ def _read_arrays(
     )
   try:
     stacks.as_image(images[0])
+    stacks.check_channels_last(images[0].shape)
   except ValueError as e:
     raise errors.UserError(f'{path}: images[0]: {e}.') from e
   for name in (_LABELS, *_EXTRAS):
@@ -233,15 +234,14 @@ def _joined(
 ) -> dict[str, np.ndarray]:
   """Returns the arrays of all splits together."""
   splits = [x for x in _SPLITS if f'{x}_{_IMAGES}' in file]
-  for x in splits:
-    images, labels = (len(file[f'{x}_{name}']) for name in (_IMAGES, _LABELS))
-    if images != labels:
-      raise errors.UserError(
-        f'{path} has {images} {x}_{_IMAGES}, but {labels} {x}_{_LABELS}.'
-      )
-  found = {
-    name: np.concatenate([file[f'{x}_{name}'] for x in splits])
-    for name in (_IMAGES, _LABELS)
+  parts = {
+    name: [file[f'{x}_{name}'] for x in splits] for name in (_IMAGES, _LABELS)
   }
-  counts = [len(file[f'{x}_{_LABELS}']) for x in splits]
+  for x, images, labels in zip(splits, *parts.values(), strict=True):
+    if len(images) != len(labels):
+      raise errors.UserError(
+        f'{path} has {len(images)} {x}_{_IMAGES}, but {len(labels)} {x}_{_LABELS}.'
+      )
+  found = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+  counts = [len(labels) for labels in parts[_LABELS]]
   return {**found, 'split': np.repeat(splits, counts)}

@@ -8,6 +8,7 @@ has; any other file whose suffix is the name of a column has that column.
 from collections.abc import Sequence
 import json
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ from vit_jax.data.rows import table_labels
 from vit_jax.runtime import errors
 
 SPLIT_BY = "the names of each class's images"
+
+# The split of shards whose names begin with these words, or longer forms.
+_TEST = {'test': 'test', 'val': 'validation'}
+_BEGINNING = re.compile(r'(test|val)(?:ing|id|idation)?s?(?![a-z])')
 
 # Places of an image: shard, first byte, number of bytes.
 _Place = tuple[int, int, int]
@@ -55,12 +60,23 @@ class ShardSource(labelled_rows.RowSource):
 
 def has_splits(dataset: str) -> bool:
   """Whether the names of some shards say that they are for the test."""
-  return any(_split(path) != 'train' for path in shard_index.find(dataset))
+  return {*_splits(shard_index.find(dataset))} != {'train'}
 
 
-def _split(path: str) -> str:
-  """Returns the split that the name of a shard has in it, or 'train'."""
-  return splits_lib.word(os.path.basename(path)) or 'train'
+def _splits(paths: Sequence[str]) -> list[str]:
+  """Returns the split of each shard: that its name begins with, or has in it.
+
+  If no shard is said to be for training, words inside of the names belong to the name
+  of the data set, such as crash-test-000.tar: these shards are for training.
+  """
+  names = [os.path.basename(path).lower() for path in paths]
+  words = [splits_lib.word(name) for name in names]
+  inside = words if 'train' in words else [''] * len(names)
+  found = []
+  for name, word in zip(names, inside, strict=True):
+    first = _BEGINNING.match(name)
+    found.append(_TEST[first[1]] if first else word or 'train')
+  return found
 
 
 def task(dataset: str, columns: table_files.Columns) -> str:
@@ -79,8 +95,9 @@ def open_shards(
 
   Args:
     dataset: paths or addresses, such as 'data/train-{000..099}.tar' or 'data/*.tar'.
-    split: TFDS notation, such as 'train[:98%]'. Shards whose names have 'test' or
-      'val' in them have these splits, see `splits.word`, all others 'train'. The
+    split: TFDS notation, such as 'train[:98%]'. Shards whose names begin with 'test'
+      or 'val', or have one of `splits.word` in them, have these splits, all others
+      'train'. The
       names of the images fix the order, in which each slice has its share of every
       class.
     columns: names of the columns.
@@ -90,7 +107,8 @@ def open_shards(
   """
   paths = shard_index.find(dataset)
   places, names, table = _examples(paths, columns)
-  of_row = [_split(paths[shard]) for shard, _, _ in places]
+  of_shard = _splits(paths)
+  of_row = [of_shard[shard] for shard, _, _ in places]
   labels = table_labels.read(table, of_row, dataset, columns, names)
   # In which shard an image lies may change.
   keys = [unsplit.content_hash(x.rpartition(', ')[2].encode()) for x in names]

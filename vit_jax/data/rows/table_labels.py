@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
+import itertools
 import math
 import os
 from typing import Any
@@ -164,7 +165,9 @@ def _multilabel(rows: _Rows) -> Labels:
       f'No image of {rows.path} to train on has a class in the column'
       f' {columns.labels!r}.'
     )
-  if set(names) <= {'0', '1'} and all(len(row) == 1 for row in of_rows):
+  is_named = columns.labels != table_files.DEFAULT.labels
+  has_marks = {*itertools.chain(*of_rows)} <= {'0', '1'}
+  if is_named and has_marks and all(len(row) == 1 for row in of_rows):
     raise errors.UserError(
       f'{rows.path} has only 0 and 1 in the column {columns.labels!r}. For one class'
       f' an image, set config.columns.label={columns.labels} and'
