@@ -35,7 +35,7 @@ def of_source(
   return [of_label(label, source, names) for label in source.labels()]
 
 
-def number(value: float) -> str:
+def number(value: float | np.floating) -> str:
   """Returns a number with four digits, or with all of those before its point."""
   return f'{value:.0f}' if 9999.5 <= abs(value) < 1e15 else f'{value:.4g}'
 
