@@ -37,7 +37,8 @@ def of_source(
 
 def number(value: float | np.floating) -> str:
   """Returns a number with four digits, or with all of those before its point."""
-  return f'{value:.0f}' if 9999.5 <= abs(value) < 1e15 else f'{value:.4g}'
+  is_long = 9999.5 <= abs(float(value)) < 1e15
+  return f'{value:.0f}' if is_long else f'{value:.4g}'
 
 
 def lines(label: Any, source: sources.Source) -> list[str]:
