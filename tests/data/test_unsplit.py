@@ -232,14 +232,14 @@ def test_small_things_of_other_shapes_or_colours_are_not_copies():
 def test_small_copies_and_those_in_grey_are_found():
   photos = sklearn.datasets.load_sample_images().images
   small = cv2.resize(
-    photos[0][:400, :400], (64, 64), interpolation=cv2.INTER_AREA
+    photos[1][:400, :400], (64, 64), interpolation=cv2.INTER_AREA
   )
   bad = cv2.imdecode(
     cv2.imencode('.jpg', small, [cv2.IMWRITE_JPEG_QUALITY, 40])[1], 1
   )
   grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)[..., None]
   half = cv2.resize(small, (32, 32), interpolation=cv2.INTER_AREA)
-  images = [small, bad, grey, half, photos[1]]
+  images = [small, bad, grey, half, photos[0]]
   looks = copies.of_thumbnails([copies.thumbnail(x) for x in images])
   assert copies.within(looks).tolist() == [[0, 1], [0, 2], [0, 3]]
 
