@@ -183,8 +183,8 @@ def _write_onnx(
   notes = {
     'labels': json.dumps(list(weights.class_names)),
     'image_shape': json.dumps(weights.image_shape),
-    'task': weights.task,
-    'loss': weights.loss,
+    'task': json.dumps(weights.task),
+    'loss': json.dumps(weights.loss),
     'thresholds': json.dumps(list(weights.thresholds)),
     'units': json.dumps(list(weights.units)),
   }
