@@ -82,12 +82,19 @@ def test_programs_are_for_all_platforms(stablehlo):
 def test_onnx_metadata_has_labels(tmp_path):
   onnx = pytest.importorskip('onnx')
   pytest.importorskip('jax2onnx')
-  weights = checkpoint.read(GOLDEN / 'vit_token.npz')
+  weights = dataclasses.replace(
+    checkpoint.read(GOLDEN / 'vit_token.npz'),
+    task='multilabel',
+    loss='sigmoid',
+    thresholds=[0.25] * 7,
+  )
   programs.export(weights, str(tmp_path / 'x.onnx'))
   model = onnx.load(tmp_path / 'x.onnx')
   notes = {p.key: json.loads(p.value) for p in model.metadata_props}
   assert notes['labels'] == list(weights.class_names)
   assert notes['image_shape'] == list(weights.image_shape)
+  assert (notes['task'], notes['loss']) == ('multilabel', 'sigmoid')
+  assert notes['thresholds'] == weights.thresholds
 
 
 def test_wrong_program_is_not_written(tmp_path, monkeypatch):
