@@ -133,10 +133,11 @@ def main(argv: Sequence[str]) -> None:
   models = predictor_flags.all_weights_from_flags()
   _check(models)
   data_dir, columns = options.tfds_data_dir, dataset_flags.columns(models[0])
-  decides_test = options.split == 'test' and sources.is_unsplit(
-    options.dataset, columns
-  )
-  if options['train_split'].present and not (options.probes or decides_test):
+  # Without probes, --train_split only decides the test images of unsplit data sets.
+  is_alone = options['train_split'].present and not options.probes
+  if is_alone and not (
+    options.split == 'test' and sources.is_unsplit(options.dataset, columns)
+  ):
     raise errors.UserError('--train_split is for --probes, which is not given.')
   train_split, split = labelled.splits(
     models, options.dataset, options.train_split, options.split, columns

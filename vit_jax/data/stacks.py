@@ -42,7 +42,7 @@ _HEADERS = {
   (2, 0): np.lib.format.read_array_header_2_0,
 }
 _PARSING = threading.Lock()
-_LEAST_SIDE = 16  # Of images that may have their channels first.
+_LEAST_SIDE = 16  # Smallest side of an image that may have its channels first.
 _MOST_VALUES = 1 << 29  # As many as the largest pictures have.
 
 

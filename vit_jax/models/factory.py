@@ -56,7 +56,7 @@ def _refuse_unknown(
   config: model_configs.ModelConfig, module: type[nn.Module], where: str
 ) -> None:
   known = {field.name for field in dataclasses.fields(module)}
-  known -= {'parent', 'name'}  # Of all modules.
+  known -= {'parent', 'name'}  # Every module has these.
   for name in config:
     if name not in known:
       hint = errors.did_you_mean(name, known)

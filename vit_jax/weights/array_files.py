@@ -28,7 +28,7 @@ _MAX_SAFETENSORS = 1 << 44  # A header that gives a larger size is damaged.
 
 Arrays = dict[str, np.ndarray]
 
-SAFETENSORS = 'model.safetensors'  # Of transformers, timm and our artifacts.
+SAFETENSORS = 'model.safetensors'  # The name in artifacts and in folders of transformers and timm.
 
 # NumPy raises these for files that are cut, damaged or something else.
 _NPZ_ERRORS = (

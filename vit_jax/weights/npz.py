@@ -147,7 +147,7 @@ def as_lit(weights: weights_lib.Weights, name: str) -> weights_lib.Weights:
   """Returns weights as those of a released LiT, whose `.npz` holds only arrays.
 
   Args:
-    weights: of any model; not checked.
+    weights: the arrays of the file; they are not checked.
     name: a released LiT such as `LiT-B16B`.
   """
   model = model_configs.get_model_config(name).to_dict()
