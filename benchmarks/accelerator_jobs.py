@@ -8,7 +8,13 @@ from typing import Any
 Results = Mapping[str, dict[str, Any]]
 
 # Changes of precision, one at a time, in the names of `arithmetic.Policy`.
-CHANGES = ('results', 'attention_weights', 'kept_by_norm', 'fused_qkv')
+CHANGES = (
+  'results',
+  'attention_weights',
+  'kept_by_norm',
+  'activation_again',
+  'fused_qkv',
+)
 
 FLAGS = (
   '--xla_gpu_enable_cublaslt=true',
@@ -86,7 +92,7 @@ SHORT = dataclasses.replace(
   tokens=((197, 197), (256, 256)),
   models={FULL.main: (FULL.main_batch,)},
   inference=(FULL.main_batch,),
-  flags=(),
+  flags=('--xla_gpu_enable_triton_gemm=false',),
 )
 
 TINY = Sizes(

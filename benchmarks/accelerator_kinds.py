@@ -21,6 +21,7 @@ from benchmarks import harness
 from benchmarks import machine as machine_lib
 from benchmarks import programs
 from vit_jax.models import arithmetic
+from vit_jax.models import normalization
 from vit_jax.runtime import errors
 
 Row = dict[str, Any]
@@ -119,7 +120,7 @@ def attention(
 def _ours(q, k, v):
   """The 'xla' attention of `models.attention`."""
   logits = arithmetic.einsum('blnh,bmnh->bnlm', q, k, 'bfloat16')
-  weights = arithmetic.softmax(logits / q.shape[-1] ** 0.5, 'bfloat16')
+  weights = normalization.softmax(logits / q.shape[-1] ** 0.5, 'bfloat16')
   y = arithmetic.einsum('bnlm,bmnh->blnh', weights, v, 'bfloat16')
   return arithmetic.as_activation(y, 'bfloat16')
 

@@ -1,5 +1,6 @@
 """Programs of the speed benchmarks: this library and its peers."""
 
+from collections.abc import Callable
 import dataclasses
 import functools
 import time
@@ -28,14 +29,12 @@ def train(case: harness.Case) -> harness.Program:
   if case.library in harness.TORCH_LIBRARIES:
     return _torch_train(case)
   model, params, images = _jax_inputs(case)
-  tx = optax.sgd(0.01, momentum=0.9)
+  tx, step = train_step(model)
   state = state_lib.TrainState(
     jnp.zeros((), jnp.int32), params, tx.init(params)
   )
   labels = jnp.zeros((case.batch,), jnp.int32)
   batch, key = {'image': images, 'label': labels}, jax.random.key(0)
-  loss_fn = update.make_loss_fn(model, lambda key, images: images)
-  step = functools.partial(update.train_step, loss_fn=loss_fn, tx=tx)
   start = time.perf_counter()
   compiled = jax.jit(step, donate_argnums=0).lower(state, batch, key).compile()
   seconds = time.perf_counter() - start
@@ -46,6 +45,15 @@ def train(case: harness.Case) -> harness.Program:
     return metrics
 
   return _program(case, run, seconds, compiled, backward=True)
+
+
+def train_step(
+  model: Any,
+) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
+  """Returns the optimizer and the step of `train`."""
+  tx = optax.sgd(0.01, momentum=0.9)
+  loss_fn = update.make_loss_fn(model, lambda key, images: images)
+  return tx, functools.partial(update.train_step, loss_fn=loss_fn, tx=tx)
 
 
 def inference(case: harness.Case) -> harness.Program:
@@ -69,7 +77,8 @@ def _forward(library: str, model: Any, params: Any, images: jax.Array) -> Any:
   return model.apply({'params': params}, images, train=False)
 
 
-def _jax_model(case: harness.Case) -> Any:
+def jax_model(case: harness.Case) -> Any:
+  """Returns the model of this library, or of the official operations."""
   config = model_configs.get_model_config(case.variant).to_dict()
   how = {'remat': case.remat, 'scan_layers': case.scan_layers}
   if 'transformer' in config:
@@ -102,13 +111,14 @@ def policy(case: harness.Case) -> Any:
   changes = {}
   for name in filter(None, case.policy.split('+')):
     value = getattr(how, name)
-    others = {False: True, 'float32': 'bfloat16', 'bfloat16': 'float32'}
+    others: dict[Any, Any] = {False: True, True: False}
+    others |= {'float32': 'bfloat16', 'bfloat16': 'float32'}
     changes[name] = others[value]
   return dataclasses.replace(how, **changes) if changes else case.dtype
 
 
 def _jax_inputs(case: harness.Case) -> tuple[Any, Any, jax.Array]:
-  model = _jax_model(case)
+  model = jax_model(case)
   shape = (case.resolution, case.resolution, 3)
   shapes = jax.eval_shape(lambda: models.init_params(model, shape))
   rng = np.random.default_rng(_SEED)

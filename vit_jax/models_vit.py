@@ -2,7 +2,7 @@
 
 from vit_jax.models.parts import IdentityLayer
 from vit_jax.models.parts import MlpBlock
-from vit_jax.models.vit import AddPositionEmbs
+from vit_jax.models.positions import AddPositionEmbs
 from vit_jax.models.vit import Encoder
 from vit_jax.models.vit import Encoder1DBlock
 from vit_jax.models.vit import VisionTransformer

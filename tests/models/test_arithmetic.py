@@ -11,6 +11,8 @@ from test_layers import dots
 
 from vit_jax import models
 from vit_jax.models import arithmetic
+from vit_jax.models import normalization
+from vit_jax.models import parts
 
 DEFAULT = arithmetic.Policy(activations='float32')  # On a CPU.
 CHANGES = {
@@ -18,6 +20,7 @@ CHANGES = {
   'activations': 'bfloat16',
   'attention_weights': 'bfloat16',
   'kept_by_norm': 'bfloat16',
+  'activation_again': True,
   'fused_qkv': True,
 }
 
@@ -89,8 +92,57 @@ def test_softmax_and_norm_keep_what_the_policy_says(name):
     DEFAULT, attention_weights=name, kept_by_norm=name
   )
   x = jnp.zeros((4, 8, 16))
-  assert kept(lambda x: arithmetic.softmax(x, policy), x) == {name}
-  assert kept(lambda x: arithmetic.normalize(x, 1e-6, policy), x) == {name}
+  assert kept(lambda x: normalization.softmax(x, policy), x) == {name}
+  assert kept(lambda x: normalization.normalize(x, 1e-6, policy), x) == {name}
+
+
+@pytest.mark.parametrize('activation', ['gelu', 'quick_gelu', 'swiglu'])
+def test_an_activation_computed_again_keeps_its_inputs_alone(activation):
+  x, gradients, sizes = jnp.ones((2, 8, 4)), [], []
+  for again in (False, True):
+    policy = dataclasses.replace(DEFAULT, activation_again=again)
+    mlp = parts.MlpBlock(64, 0.0, dtype=policy, activation=activation)
+    params = mlp.init(jax.random.key(0), x, deterministic=True)
+
+    def total(params, mlp=mlp):
+      return jnp.sum(jnp.sin(mlp.apply(params, x, deterministic=True)))
+
+    gradients.append(jax.jit(jax.grad(total))(params))
+    _, vjp = jax.vjp(total, params)
+    wide = [a for a in jax.tree.leaves(vjp) if a.shape == (2, 8, 64)]
+    sizes.append(len(wide))
+  jax.tree.map(np.testing.assert_array_equal, *gradients)
+  inputs = 2 if activation == 'swiglu' else 1
+  # One more is the input of the last product.
+  assert sizes[1] == inputs + 1 < sizes[0]
+
+
+@pytest.mark.parametrize('platform', ['cpu', 'gpu'])
+def test_a_bias_keeps_the_dtype_of_products_and_sums_its_gradient_in_float32(
+  platform,
+):
+  policy = dataclasses.replace(DEFAULT, results='bfloat16')
+  y, bias = jnp.zeros((4095, 3), 'bfloat16'), jnp.full((3,), 0.5, 'float32')
+  with arithmetic.compiling_for(platform):
+    total = lambda y, b: jnp.sum(arithmetic.add_bias(y, b, policy))
+    dy, db = jax.grad(total, (0, 1))(y, bias)
+    assert arithmetic.add_bias(y, bias, policy).dtype == jnp.bfloat16
+  assert dy.dtype == jnp.bfloat16
+  assert db.dtype == jnp.float32
+  np.testing.assert_array_equal(db, 4095.0)
+
+
+def test_a_norm_that_keeps_its_input_has_the_same_gradient():
+  x = jnp.asarray(np.random.default_rng(0).normal(3, 1, (4, 8, 16)), 'bfloat16')
+  gradients = []
+  for name in ('float32', 'bfloat16'):
+    policy = dataclasses.replace(DEFAULT, kept_by_norm=name)
+
+    def total(x, policy=policy):
+      return jnp.sum(jnp.sin(normalization.normalize(x, 1e-6, policy)))
+
+    gradients.append(jax.grad(total)(x.astype('float32')))
+  np.testing.assert_allclose(*gradients, atol=1e-6)
 
 
 @pytest.mark.parametrize('results', ['float32', 'bfloat16'])

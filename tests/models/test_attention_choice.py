@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from run_files import tiny
 
+from vit_jax import models
 from vit_jax.models import attention
 from vit_jax.models import attention_choice
 from vit_jax.runtime import errors
@@ -30,6 +31,21 @@ def gpu(monkeypatch):
   monkeypatch.setattr(
     attention_choice.jax, 'default_backend', lambda: 'gpu', raising=True
   )
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+  """In place of cuDNN, XLA computes, and refuses odd numbers of tokens."""
+  asked, calls = jax.nn.dot_product_attention, []
+
+  def even_only(query, key, value, **how):
+    assert [x.shape[1] % 2 for x in (query, key)] == [0, 0]
+    assert how.pop('implementation') == 'cudnn'
+    calls.append(how)
+    return asked(query, key, value, **how, implementation='xla')
+
+  monkeypatch.setattr(attention.jax.nn, 'dot_product_attention', even_only)
+  return calls
 
 
 def test_choose_measures_on_gpus_only():
@@ -96,17 +112,8 @@ def test_choose_skips_an_implementation_whose_gradients_are_wrong(
   ],
 )
 def test_cudnn_attention_pads_odd_lengths_and_equals_xla(
-  monkeypatch, tokens, others, causal
+  stand_in, tokens, others, causal
 ):
-  """A stand-in for cuDNN computes with XLA, and refuses odd numbers of tokens."""
-  asked = jax.nn.dot_product_attention
-
-  def even_only(query, key, value, **how):
-    assert [x.shape[1] % 2 for x in (query, key)] == [0, 0]
-    assert how.pop('implementation') == 'cudnn'
-    return asked(query, key, value, **how, implementation='xla')
-
-  monkeypatch.setattr(attention.jax.nn, 'dot_product_attention', even_only)
   random = np.random.RandomState(0)
   x = jnp.asarray(random.normal(size=(2, tokens, 16)), 'float32')
   context = None
@@ -127,6 +134,60 @@ def test_cudnn_attention_pads_odd_lengths_and_equals_xla(
     results(plain.clone(implementation='cudnn')),
     results(plain),
   )
+
+
+@pytest.mark.parametrize(
+  'image, changes, pads',
+  [
+    ((16, 16), {}, 1),  # 4 patches and the class token.
+    ((16, 16), {'transformer': {'scan_layers': True}}, 1),
+    ((40, 8), {'classifier': 'gap'}, 1),
+    ((16, 16), {'num_registers': 1}, 0),
+    ((16, 16), {'rotary_base': 100.0}, 6),  # Queries, keys, values; 2 blocks.
+  ],
+)
+def test_tokens_are_padded_once_for_all_blocks(
+  stand_in, monkeypatch, image, changes, pads
+):
+  """Rotations are made for the tokens that there are: there, each block pads."""
+  blocks = {'num_layers': 2, 'mlp_dim': 64, 'num_heads': 4}
+  padded, pad = [], attention.pad_to_even
+  transformer = {**blocks, **changes.pop('transformer', {})}
+
+  def count(x):
+    padded.extend([x] * (x.shape[1] % 2))
+    return pad(x)
+
+  monkeypatch.setattr(attention, 'pad_to_even', count)
+  results = []
+  for name in ('xla', 'cudnn'):
+    model = models.get_model(
+      'ViT-Ti_16',
+      num_classes=3,
+      hidden_size=32,
+      patches={'size': (8, 8)},
+      transformer={**transformer, 'attention': name},
+      **changes,
+    )
+    shape = (*image, 3)
+    params = models.init_params(model, shape)
+    params = jax.tree.map(
+      lambda x: x + np.random.RandomState(x.size).normal(0, 0.1, x.shape),
+      params,
+    )
+    images = np.random.RandomState(0).normal(size=(2, *shape))
+
+    def total(params, model=model, images=images):
+      y = model.apply({'params': params}, images, train=False)
+      return jnp.sum(jnp.sin(y)), y
+
+    results.append(jax.grad(total, has_aux=True)(params))
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5),
+    *results,
+  )
+  assert stand_in
+  assert len(padded) == pads
 
 
 def test_attention_is_plain_with_dropout_or_sown_weights():

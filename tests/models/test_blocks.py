@@ -11,6 +11,7 @@ from test_layers import dots
 
 from vit_jax import checkpoint
 from vit_jax import models
+from vit_jax.models import arithmetic
 from vit_jax.models import blocks
 from vit_jax.training import update
 
@@ -28,6 +29,25 @@ def golden(name, **changes):
   model = models.from_config(config, num_classes=10)
   params = checkpoint.load(GOLDEN / f'{name}.npz')
   return model, params, golden_arrays(f'{name}.io.npz')['inputs']
+
+
+@pytest.mark.parametrize(
+  'platform, train, times',
+  [('gpu', True, 1), ('gpu', False, 0), ('cpu', True, 0)],
+)
+def test_gpus_are_told_the_order_of_tokens_in_training_alone(
+  platform, train, times
+):
+  """Exported programs, which do not train, must not have it."""
+  model, params, images = golden('vit_token')
+
+  def forward(params):
+    rngs = {'dropout': jax.random.key(0)}
+    return model.apply({'params': params}, images, train=train, rngs=rngs)
+
+  with arithmetic.compiling_for(platform):
+    text = jax.jit(forward).lower(params).as_text()
+  assert text.count('LayoutConstraint') == times
 
 
 def loss_and_grads(model, params, images):

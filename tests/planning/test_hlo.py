@@ -1,5 +1,8 @@
-"""Collectives of compiled programs are counted."""
+"""What a compiled program moves is counted."""
 
+import pytest
+
+from benchmarks import traffic
 from vit_jax.planning import hlo
 
 HLO = """HloModule jit_step
@@ -50,3 +53,35 @@ def test_collectives_count_each_repetition():
     'collective-permute': hlo.Collective(5, 5 * 10 * 4),
     'reduce-scatter': hlo.Collective(1, 64 * 8 * 4),
   }
+
+
+GPU = """HloModule step
+
+%fused (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %twice = f32[8]{0} add(%p, %p)
+}
+
+ENTRY %main (a: bf16[4,2], b: f32[8]) -> (f32[8], f32[8]) {
+  %a = bf16[4,2]{1,0} parameter(0)
+  %b = f32[8]{0} parameter(1)
+  %flat.1 = bf16[8]{0} bitcast(%a)
+  %loop_add_fusion.1 = f32[8]{0} fusion(%b), kind=kLoop, calls=%fused
+  %loop_add_fusion = f32[8]{0} fusion(%loop_add_fusion.1), kind=kLoop, calls=%fused
+  %call.2 = (bf16[8]{0}, s8[64]{0}) custom-call(%flat.1, %b), custom_call_target="__cublas$lt$matmul"
+  %part = bf16[8]{0} get-tuple-element(%call.2), index=0
+  %wide = f32[8]{0} convert(%part)
+  ROOT %all = (f32[8]{0}, f32[8]{0}) tuple(%loop_add_fusion, %wide)
+}
+"""
+
+
+def test_bytes_that_a_program_moves_are_counted_by_kind():
+  assert hlo.moved(GPU) == {
+    'loop_add_fusion': hlo.Moved(2, 2 * (32 + 32)),
+    '__cublas$lt$matmul': hlo.Moved(1, 16 + 64 + 16 + 32),
+    'wide': hlo.Moved(1, 32 + 16),
+  }
+  assert traffic.gigabytes(GPU) == pytest.approx(
+    {'products': 128e-9, 'attention': 0.0, 'rest': 176e-9}
+  )

@@ -33,7 +33,7 @@ from vit_jax.models.lit import LitModel
 from vit_jax.models.lit import similarities
 from vit_jax.models.mixer import MlpMixer
 from vit_jax.models.parts import MlpBlock
-from vit_jax.models.vit import AddPositionEmbs
+from vit_jax.models.positions import AddPositionEmbs
 from vit_jax.models.vit import Encoder
 from vit_jax.models.vit import Encoder1DBlock
 from vit_jax.models.vit import VisionTransformer

@@ -41,7 +41,10 @@ class Policy:
     attention_weights: dtype in which softmax returns attention weights and keeps
       them for its derivative.
     kept_by_norm: what a LayerNorm keeps for its derivative: 'float32' its output,
-      'bfloat16' its input, from which it computes the output again.
+      'bfloat16' its input, with mean and deviation of each token, from which it
+      computes the output again.
+    activation_again: whether the derivative of an MLP's activation computes it again
+      instead of keeping its parts.
     fused_qkv: whether queries, keys and values come from one product.
   """
 
@@ -50,17 +53,20 @@ class Policy:
   activations: str = 'bfloat16'
   attention_weights: str = 'float32'
   kept_by_norm: str = 'float32'
+  activation_again: bool = False
   fused_qkv: bool = False
 
 
 _FLOAT32 = Policy(factors='float32', activations='float32')
 
-# A training step of ViT-B/16 takes 98.5 ms on an H200 instead of 108.7, and the errors of
-# gradients grow from 1.9 to 2.0 %. See benchmarks/RESULTS.md.
+# With the first three, a training step of ViT-B/16 takes 98.5 ms on an H200 instead of
+# 108.7, and the errors of gradients grow from 1.9 to 2.0 %. The fourth saves memory and
+# 4 GB of traffic. See benchmarks/RESULTS.md.
 _GPU = Policy(
   results='bfloat16',
   attention_weights='bfloat16',
   kept_by_norm='bfloat16',
+  activation_again=True,
 )
 
 # Only products that return bfloat16 are oneDNN's.
@@ -87,16 +93,20 @@ def as_matmul() -> Iterator[None]:
     _AS_MATMUL.reset(token)
 
 
+def platform() -> str:
+  """Returns the platform that models are traced for."""
+  return _PLATFORM.get() or jax.default_backend()
+
+
 def policy(dtype: Any) -> Policy:
   """Returns the policy that the `dtype` of a model stands for here."""
   if isinstance(dtype, Policy):
     return dtype
   if jnp.dtype(dtype) != jnp.bfloat16:
     return dataclasses.replace(_FLOAT32, activations=jnp.dtype(dtype).name)
-  platform = _PLATFORM.get() or jax.default_backend()
-  if platform == 'gpu':
+  if platform() == 'gpu':
     return _GPU
-  if platform != 'cpu':
+  if platform() != 'cpu':
     return Policy()
   return _ONEDNN if onednn.is_used() else Policy(activations='float32')
 
@@ -191,102 +201,36 @@ _bfloat16_einsum.defvjp(_forward, _backward)
 
 
 def add_bias(
-  y: Float[Array, '*B D'], bias: Float[Array, ' D'], dtype: Any
+  y: Float[Array, '*B D'], bias: _Operand | float, dtype: Any
 ) -> Float[Array, '*B D']:
-  """Adds the bias of a projection that is split into heads next.
+  """Adds a bias to the result of a product.
 
-  XLA would sum the gradient of the bias after that split. Where oneDNN multiplies, that
-  takes 21 ms instead of 0.7 for 16,384 tokens of width 192, so there it sums before.
+  Where products return bfloat16, so does this, which lets cuBLAS add the bias within the
+  product; the gradient of the bias is summed in float32. On CPUs the sum comes before the
+  tokens are split into heads: after that, where XLA would sum, it takes 21 ms instead of
+  0.7 where oneDNN multiplies, for 16,384 tokens of width 192.
   """
   if policy(dtype).results == 'bfloat16':
-    return _add_bias(y, bias)
+    return _add_bias(platform() == 'cpu', y, jnp.asarray(bias))
   return y + bias
 
 
-@jax.custom_vjp
-def _add_bias(y: Array, bias: Array) -> Array:
-  return y + bias
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _add_bias(sums_before: bool, y: Array, bias: Array) -> Array:
+  del sums_before
+  return y + bias.astype(y.dtype)
 
 
-def _add_bias_forward(y, bias):
-  return y + bias, jnp.zeros((0,), y.dtype)
+def _add_bias_forward(sums_before, y, bias):
+  return _add_bias(sums_before, y, bias), jnp.zeros((0,), bias.dtype)
 
 
-def _add_bias_backward(like, gradient):
-  whole = jax.lax.optimization_barrier(gradient)
+def _add_bias_backward(sums_before, like, gradient):
   axes = tuple(range(gradient.ndim - 1))
-  return gradient.astype(like.dtype), jnp.sum(whole, axes)
+  whole = gradient
+  if sums_before:
+    whole = jax.lax.optimization_barrier(gradient)
+  return gradient, jnp.sum(whole, axes, dtype=like.dtype)
 
 
 _add_bias.defvjp(_add_bias_forward, _add_bias_backward)
-
-
-def softmax(logits: Float[Array, '*B M'], dtype: Any) -> Float[Array, '*B M']:
-  """Returns attention weights of the last axis, computed in float32."""
-  weights = policy(dtype).attention_weights
-  if weights == 'float32':
-    return jax.nn.softmax(logits.astype(jnp.float32))
-  return _small_softmax(logits, weights)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _small_softmax(logits: Array, dtype: str) -> Array:
-  return jax.nn.softmax(logits.astype(jnp.float32)).astype(dtype)
-
-
-def _small_softmax_forward(logits, dtype):
-  weights = _small_softmax(logits, dtype)
-  return weights, (weights, jnp.zeros((0,), logits.dtype))
-
-
-def _small_softmax_backward(dtype, saved, gradient):
-  del dtype
-  weights, like = saved
-  weights = weights.astype(jnp.float32)
-  product = weights * gradient.astype(jnp.float32)
-  total = jnp.sum(product, axis=-1, keepdims=True)
-  return ((product - weights * total).astype(like.dtype),)
-
-
-_small_softmax.defvjp(_small_softmax_forward, _small_softmax_backward)
-
-
-def normalize(
-  x: Float[Array, '*B D'], epsilon: float, dtype: Any
-) -> Float[Array, '*B D']:
-  """Returns float32 numbers of mean 0 and variance 1 along the last axis."""
-  return _normalize(x, epsilon, policy(dtype).kept_by_norm == 'float32')
-
-
-# A derivative of few operations: XLA fuses the one that JAX makes across layers,
-# which doubles the time of a step on CPUs and of its compilation.
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _normalize(x: Array, epsilon: float, keeps_output: bool) -> Array:
-  del keeps_output
-  return _normalized(x, epsilon)[0]
-
-
-def _normalized(x: Array, epsilon: float) -> tuple[Array, Array]:
-  """Returns the normalised numbers and one over their standard deviation."""
-  x32 = x.astype(jnp.float32)
-  centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
-  variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-  inverse = jax.lax.rsqrt(variance + epsilon)
-  return centred * inverse, inverse
-
-
-def _normalize_forward(x, epsilon, keeps_output):
-  y, inverse = _normalized(x, epsilon)
-  kept = (y, inverse) if keeps_output else x.astype(jnp.bfloat16)
-  return y, (kept, jnp.zeros((0,), x.dtype))
-
-
-def _normalize_backward(epsilon, keeps_output, saved, gradient):
-  kept, like = saved
-  y, inverse = kept if keeps_output else _normalized(kept, epsilon)
-  mean = jnp.mean(gradient, axis=-1, keepdims=True)
-  slope = jnp.mean(gradient * y, axis=-1, keepdims=True)
-  return ((inverse * (gradient - mean - y * slope)).astype(like.dtype),)
-
-
-_normalize.defvjp(_normalize_forward, _normalize_backward)

@@ -13,6 +13,7 @@ import numpy as np
 
 from vit_jax.models import arithmetic
 from vit_jax.models import layers
+from vit_jax.models import normalization
 from vit_jax.runtime import sharding
 
 
@@ -48,36 +49,54 @@ class Projection(nn.Module):
 ATTENTION = ('xla', 'cudnn')
 
 
+def is_by_cudnn(
+  module: nn.Module, implementation: str, dropout_rate: float, train: bool
+) -> bool:
+  """Whether cuDNN computes attention in this call of a module.
+
+  It neither drops weights nor returns them, and does not initialise parameters.
+  """
+  drops = train and dropout_rate > 0
+  sows = module.is_mutable_collection('intermediates')
+  return implementation == 'cudnn' and not (
+    drops or sows or module.is_initializing()
+  )
+
+
+def pad_to_even(x: Float[Array, 'B L ...']) -> Float[Array, 'B M ...']:
+  """Appends a token of zeros to an odd number: cuDNN's attention wants it even."""
+  return jnp.pad(x, [(0, 0), (0, x.shape[1] % 2)] + [(0, 0)] * (x.ndim - 2))
+
+
 def _attend_by_cudnn(
   query: Float[Array, 'B L N H'],
   key: Float[Array, 'B M N H'],
   value: Float[Array, 'B M N H'],
   *,
+  masked: int,
   causal: bool,
 ) -> Float[Array, 'B L N H']:
-  """Returns the attention output, computed by cuDNN.
+  """Returns the attention output, computed by cuDNN, without the last `masked` keys.
 
-  Pads odd numbers of tokens by a masked one: some versions of JAX refuse to
+  Pads odd numbers of tokens, see `pad_to_even`: some versions of JAX refuse to
   differentiate them.
   """
-
-  def even(x: Array) -> Array:
-    return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)))
+  padded, keys = pad_to_even(query), pad_to_even(key)
+  read = key.shape[1] - masked
 
   def lengths(count: int) -> Array | None:
-    if not key.shape[1] % 2:
+    if read == keys.shape[1]:
       return None
     # The lengths must be split over devices like the batch.
     return sharding.split_batch(jnp.full(query.shape[:1], count, jnp.int32))
 
-  padded = even(query)
   y = jax.nn.dot_product_attention(
     padded,
-    even(key),
-    even(value),
+    keys,
+    pad_to_even(value),
     is_causal=causal,
     query_seq_lengths=lengths(padded.shape[1]),
-    key_value_seq_lengths=lengths(key.shape[1]),
+    key_value_seq_lengths=lengths(read),
     implementation='cudnn',
   )
   return y[:, : query.shape[1]]
@@ -99,6 +118,7 @@ class MultiHeadDotProductAttention(nn.Module):
     biases: projections with a bias, by their letters in 'qkv'.
     rotary: rotates queries and keys by their positions.
     causal: whether a token sees only itself and those before it.
+    masked: number of last tokens that none sees, for cuDNN alone, see `pad_to_even`.
   """
 
   num_heads: int
@@ -109,6 +129,7 @@ class MultiHeadDotProductAttention(nn.Module):
   biases: str = 'qkv'
   rotary: Callable[[Array], Array] | None = None
   causal: bool = False
+  masked: int = 0
 
   @nn.compact
   def __call__(
@@ -130,16 +151,18 @@ class MultiHeadDotProductAttention(nn.Module):
       [value] = self._project(('value',), tokens)
     if self.rotary is not None:
       query, key = self.rotary(query), self.rotary(key)
-    drops = self.dropout_rate > 0 and not deterministic
-    sows = self.is_mutable_collection('intermediates')
-    needs_xla = drops or sows or self.is_initializing()
-    if self.implementation == 'cudnn' and not needs_xla:
-      y = _attend_by_cudnn(query, key, value, causal=self.causal)
+    train = not deterministic
+    if is_by_cudnn(self, self.implementation, self.dropout_rate, train):
+      y = _attend_by_cudnn(
+        query, key, value, masked=self.masked, causal=self.causal
+      )
     else:
-      y = self._attend(query, key, value, drops)
+      assert not self.masked, 'Only cuDNN masks tokens.'
+      y = self._attend(query, key, value, train and self.dropout_rate > 0)
     y = arithmetic.as_activation(y, self.dtype, 'attention').reshape(x.shape)
     kernel, bias = Projection(split, (width,), self.kernel_init, name='out')()
-    y = arithmetic.einsum('bld,de->ble', y, kernel, self.dtype) + bias
+    y = arithmetic.einsum('bld,de->ble', y, kernel, self.dtype)
+    y = arithmetic.add_bias(y, bias, self.dtype)
     return arithmetic.as_activation(y, self.dtype)
 
   def _project(
@@ -178,7 +201,7 @@ class MultiHeadDotProductAttention(nn.Module):
     logits = ad_checkpoint.checkpoint_name(logits, 'attention')
     if self.causal:
       logits = jnp.where(np.tri(*logits.shape[-2:]) > 0, logits, -np.inf)
-    weights = arithmetic.softmax(logits, self.dtype)
+    weights = normalization.softmax(logits, self.dtype)
     self.sow('intermediates', 'attention_weights', weights)
     if drops:
       keep = 1.0 - self.dropout_rate

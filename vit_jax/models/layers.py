@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from vit_jax.models import arithmetic
+from vit_jax.models import normalization
 
 Tokens = Float[Array, 'B L D']
 
@@ -41,7 +42,8 @@ class Dense(nn.Module):
       'kernel', self.kernel_init, (x.shape[-1], self.features)
     )
     bias = self.param('bias', self.bias_init, (self.features,))
-    y = arithmetic.einsum('bmk,kf->bmf', x, kernel, self.dtype) + bias
+    y = arithmetic.einsum('bmk,kf->bmf', x, kernel, self.dtype)
+    y = arithmetic.add_bias(y, bias, self.dtype)
     return arithmetic.as_activation(y, self.dtype)
 
 
@@ -55,7 +57,7 @@ class LayerNorm(nn.Module):
   def __call__(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
     scale = self.param('scale', nn.initializers.ones, (x.shape[-1],))
     bias = self.param('bias', ZEROS, (x.shape[-1],))
-    y = arithmetic.normalize(x, self.epsilon, self.dtype) * scale + bias
+    y = normalization.normalize(x, self.epsilon, self.dtype) * scale + bias
     return y.astype(arithmetic.policy(self.dtype).activations)
 
 
@@ -82,5 +84,6 @@ class PatchEmbedding(nn.Module):
     kernel = kernel.reshape(-1, self.features)
     y = arithmetic.einsum('blk,kd->bld', x, kernel, self.dtype)
     if self.use_bias:
-      y = y + self.param('bias', ZEROS, (self.features,))
+      bias = self.param('bias', ZEROS, (self.features,))
+      y = arithmetic.add_bias(y, bias, self.dtype)
     return y.astype(arithmetic.policy(self.dtype).activations)

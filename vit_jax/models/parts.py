@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vit_jax.models import arithmetic
 from vit_jax.models import layers
 
 Tokens = Float[Array, 'B L D']
@@ -47,11 +48,15 @@ class MlpBlock(nn.Module):
       bias_init=self.bias_init,
       dtype=self.dtype,
     )
-    h_BLF = dense(self.mlp_dim)(x)
-    if self.activation == 'swiglu':  # arXiv:2002.05202
-      h_BLF = nn.silu(dense(self.mlp_dim, name='gate')(x)) * h_BLF
-    else:
-      h_BLF = _activate(h_BLF, self.activation, self.exact_gelu)
+    inputs = [dense(self.mlp_dim)(x)]
+    if self.activation == 'swiglu':
+      inputs.append(dense(self.mlp_dim, name='gate')(x))
+    activate: Callable[..., Array] = functools.partial(
+      _activate, self.activation, self.exact_gelu
+    )
+    if arithmetic.policy(self.dtype).activation_again:
+      activate = jax.checkpoint(activate)
+    h_BLF = activate(*inputs)
     # One Dropout module for each place: the name is part of its random stream.
     h_BLF = nn.Dropout(self.dropout_rate)(h_BLF, deterministic=deterministic)
     y = dense(self.out_dim or x.shape[-1])(h_BLF)
@@ -59,8 +64,13 @@ class MlpBlock(nn.Module):
 
 
 def _activate(
-  x: Float[Array, 'B L F'], activation: str, exact_gelu: bool
+  activation: str,
+  exact_gelu: bool,
+  x: Float[Array, 'B L F'],
+  gate: Float[Array, 'B L F'] | None = None,
 ) -> Float[Array, 'B L F']:
+  if gate is not None:  # arXiv:2002.05202
+    return nn.silu(gate) * x
   if activation == 'quick_gelu':  # CLIP's approximation.
     return x * jax.nn.sigmoid(1.702 * x)
   return nn.gelu(x, approximate=not exact_gelu)

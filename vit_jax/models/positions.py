@@ -1,13 +1,38 @@
-"""Positions that are not learned: sines and cosines, and rotations."""
+"""Positions of tokens: learned, sines and cosines, rotations."""
 
+from collections.abc import Callable
 import dataclasses
 import functools
+from typing import Any
 
+import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
 _TEMPERATURE = 10_000
+
+
+class AddPositionEmbs(nn.Module):
+  """Adds learned position embeddings, one vector a token (Eq. 1).
+
+  Float[Array, 'B L D'] in `range(*without)` get no embedding.
+  """
+
+  posemb_init: Callable[..., Any] = nn.initializers.normal(stddev=0.02)
+  without: tuple[int, int] = (0, 0)
+
+  @nn.compact
+  def __call__(self, inputs: Float[Array, 'B L D']) -> Float[Array, 'B L D']:
+    _, length, width = inputs.shape
+    start, stop = self.without
+    shape = (1, length - (stop - start), width)
+    embeddings = self.param('pos_embedding', self.posemb_init, shape)
+    if stop > start:
+      nothing = np.zeros((1, stop - start, width), np.float32)
+      rest = embeddings[:, :start], nothing, embeddings[:, start:]
+      embeddings = jnp.concatenate(rest, axis=1)
+    return inputs + embeddings.astype(inputs.dtype)
 
 
 def sincos2d(grid: tuple[int, int], width: int) -> Float[np.ndarray, 'N D']:

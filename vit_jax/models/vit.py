@@ -15,7 +15,6 @@ import flax
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
-import numpy as np
 
 from vit_jax.configs import models as model_configs
 from vit_jax.configs import spec
@@ -30,33 +29,12 @@ from vit_jax.models import resnet as resnet_lib
 Tokens = Float[Array, 'B L D']
 
 
-class AddPositionEmbs(nn.Module):
-  """Adds learned position embeddings, one vector a token (Eq. 1).
-
-  Tokens in `range(*without)` get no embedding.
-  """
-
-  posemb_init: Callable[..., Any] = nn.initializers.normal(stddev=0.02)
-  without: tuple[int, int] = (0, 0)
-
-  @nn.compact
-  def __call__(self, inputs: Tokens) -> Tokens:
-    _, length, width = inputs.shape
-    start, stop = self.without
-    shape = (1, length - (stop - start), width)
-    embeddings = self.param('pos_embedding', self.posemb_init, shape)
-    if stop > start:
-      nothing = np.zeros((1, stop - start, width), np.float32)
-      rest = embeddings[:, :start], nothing, embeddings[:, start:]
-      embeddings = jnp.concatenate(rest, axis=1)
-    return inputs + embeddings.astype(inputs.dtype)
-
-
 class Encoder1DBlock(nn.Module):
   """Attention between tokens (Eq. 2), then an MLP on each (Eq. 3).
 
   Each reads the tokens after a LayerNorm and adds its output to them, multiplied
-  by a LayerScale if `layer_scale`, its first value, is given.
+  by a LayerScale if `layer_scale`, its first value, is given. No token sees the last
+  `masked` ones.
   """
 
   mlp_dim: int
@@ -72,6 +50,7 @@ class Encoder1DBlock(nn.Module):
   biases: str = 'qkv'
   rotary: positions.Rotary | None = None
   causal: bool = False
+  masked: int = 0
 
   @nn.compact
   def __call__(
@@ -101,6 +80,7 @@ class Encoder1DBlock(nn.Module):
       biases=self.biases,
       rotary=self.rotary,
       causal=self.causal,
+      masked=self.masked,
     )
     mlp = parts.MlpBlock(
       self.mlp_dim,
@@ -122,7 +102,7 @@ class Encoder(nn.Module):
 
   `remat`, `scan_layers` and `stochastic_depth_rate` are arguments of
   `blocks.apply_blocks`, `attention` one of `attention.ATTENTION`, `without` one of
-  `AddPositionEmbs`, `block` a mapping of further arguments for `Encoder1DBlock`.
+  `positions.AddPositionEmbs`, `block` a mapping of further arguments for `Encoder1DBlock`.
   CLIP has a `first_norm`, before the blocks. `patch_dropout` and
   `num_prefix_tokens` are arguments of `blocks.drop_patches`.
   """
@@ -150,7 +130,9 @@ class Encoder(nn.Module):
   @nn.compact
   def __call__(self, x: Tokens, *, train: bool) -> Float[Array, 'B K D']:
     if self.add_position_embedding:
-      x = AddPositionEmbs(without=self.without, name='posembed_input')(x)
+      x = positions.AddPositionEmbs(
+        without=self.without, name='posembed_input'
+      )(x)
       x = nn.Dropout(self.dropout_rate)(x, deterministic=not train)
     x = blocks.drop_patches(
       self,
@@ -164,6 +146,9 @@ class Encoder(nn.Module):
     )
     if self.first_norm:
       x = norm(name='first_norm')(x)
+    tokens = x.shape[1]
+    if self._pads(train):
+      x = attention_lib.pad_to_even(x)
     make_block = functools.partial(
       Encoder1DBlock,
       mlp_dim=self.mlp_dim,
@@ -174,6 +159,7 @@ class Encoder(nn.Module):
       exact_gelu=self.exact_gelu,
       attention=self.attention,
       dtype=self.dtype,
+      masked=x.shape[1] - tokens,
       **self.block,
     )
     x = blocks.apply_blocks(
@@ -185,8 +171,17 @@ class Encoder(nn.Module):
       deterministic=not train,
       remat=self.remat,
       scan=self.scan_layers,
-    )
+    )[:, :tokens]
     return norm(name='encoder_norm')(x) if self.final_norm else x
+
+  def _pads(self, train: bool) -> bool:
+    """Whether the tokens are padded once for cuDNN's attention in all blocks.
+
+    Rotations are made for the tokens that there are: with them, attention pads.
+    """
+    rate = self.attention_dropout_rate
+    by_cudnn = attention_lib.is_by_cudnn(self, self.attention, rate, train)
+    return by_cudnn and 'rotary' not in self.block
 
 
 class VisionTransformer(nn.Module):

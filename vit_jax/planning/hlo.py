@@ -1,4 +1,4 @@
-"""Collective operations of a compiled program, read from its HLO text."""
+"""What a compiled program moves, in memory and between devices, read from its HLO text."""
 
 from collections.abc import Iterator
 import dataclasses
@@ -19,6 +19,15 @@ _HEADER = re.compile(r'^(ENTRY )?%?([\w.-]+) .*\{$')
 _TYPE = re.compile(r'\b(?:[a-z]+(\d+)\w*|pred)\[([\d,]*)\]')
 _INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%?([\w.-]+) = (.*)$')
 _COLLECTIVE = re.compile(rf'^(.*?) ({"|".join(_KINDS)})(-start)?\(([^()]*)\)')
+_OPERATION = re.compile(r'^(\([^()]*\)|\S+) ([\w-]+)\(([^()]*)\)')
+_TARGET = re.compile(r'custom_call_target="([^"]+)"')
+_WITHOUT_BYTES = (
+  'bitcast',
+  'constant',
+  'get-tuple-element',
+  'parameter',
+  'tuple',
+)
 _CHANNEL = re.compile(r'channel_id=(\d+)')
 _CALLED = re.compile(
   r'(?:body|condition|calls|to_apply|(?:true|false)_computation)=%?([\w.-]+)'
@@ -38,6 +47,14 @@ class Collective:
 
   Arrays count as a whole, not as the part that is gathered, reduced or scattered.
   """
+
+  count: int = 0
+  bytes: int = 0
+
+
+@dataclasses.dataclass
+class Moved:
+  """How often a program runs one kind of instruction, and what that reads and writes."""
 
   count: int = 0
   bytes: int = 0
@@ -77,6 +94,28 @@ def collectives(text: str) -> dict[str, Collective]:
   return dict(sorted(found.items()))
 
 
+def moved(text: str) -> dict[str, Moved]:
+  """Returns the instructions that read or write memory outside of loops, by kind.
+
+  A kind is the target of a custom call, or the name of a fusion or another instruction
+  without its number. Instructions inside a fusion do not count.
+  """
+  computations, entry = _computations(text)
+  types = dict(_instructions(computations[entry]))
+  found: dict[str, Moved] = {}
+  for name, definition in types.items():
+    match = _OPERATION.match(definition)
+    if not match or match[2] in _WITHOUT_BYTES:
+      continue
+    result, _, operands = match.groups()
+    target = _TARGET.search(definition)
+    kind = target[1] if target else re.sub(r'[._]\d+', '', name)
+    row = found.setdefault(kind, Moved())
+    row.count += 1
+    row.bytes += _bytes(result) + _operand_bytes(operands, types)
+  return found
+
+
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:
   computations: dict[str, list[str]] = {}
   entry, lines = '', []
@@ -114,11 +153,15 @@ def _trips(definition: str, computations: dict[str, list[str]]) -> int:
 
 def _whole_bytes(match: re.Match[str], types: dict[str, str]) -> int:
   result, kind, start, operands = match.groups()
-  names = [name.split('%')[-1].strip() for name in operands.split(',')]
-  parts = sum(_bytes(types[n].split(' ', 1)[0]) for n in names if n in types)
+  parts = _operand_bytes(operands, types)
   if kind != 'all-gather':
     return parts
   return _bytes(result) - (parts if start else 0)
+
+
+def _operand_bytes(operands: str, types: dict[str, str]) -> int:
+  names = [name.split('%')[-1].strip() for name in operands.split(',')]
+  return sum(_bytes(types[n].split(' ', 1)[0]) for n in names if n in types)
 
 
 def _bytes(types: str) -> int:
