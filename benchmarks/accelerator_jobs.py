@@ -7,7 +7,7 @@ from typing import Any
 
 Results = Mapping[str, dict[str, Any]]
 
-# Changes of precision, one at a time, in the names of `arithmetic.Policy`.
+# Changes of the policy, one at a time, in the names of `arithmetic.Policy`.
 CHANGES = (
   'results',
   'attention_weights',

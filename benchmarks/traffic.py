@@ -117,7 +117,8 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}')
   options = flags.FLAGS
   os.environ['JAX_SKIP_CUDA_CONSTRAINTS_CHECK'] = '1'  # There is no driver.
-  os.environ['XLA_FLAGS'] = f'--xla_gpu_autotune_level=0 {options.xla}'
+  given = os.environ.get('XLA_FLAGS', '')
+  os.environ['XLA_FLAGS'] = f'{given} --xla_gpu_autotune_level=0 {options.xla}'
   program = compiled(
     harness.Case(
       library='vit_jax',

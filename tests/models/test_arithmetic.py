@@ -117,19 +117,32 @@ def test_an_activation_computed_again_keeps_its_inputs_alone(activation):
   assert sizes[1] == inputs + 1 < sizes[0]
 
 
-@pytest.mark.parametrize('platform', ['cpu', 'gpu'])
+@pytest.mark.parametrize('platform, barriers', [('cpu', 1), ('gpu', 0)])
 def test_a_bias_keeps_the_dtype_of_products_and_sums_its_gradient_in_float32(
-  platform,
+  platform, barriers
 ):
   policy = dataclasses.replace(DEFAULT, results='bfloat16')
   y, bias = jnp.zeros((4095, 3), 'bfloat16'), jnp.full((3,), 0.5, 'float32')
   with arithmetic.compiling_for(platform):
     total = lambda y, b: jnp.sum(arithmetic.add_bias(y, b, policy))
     dy, db = jax.grad(total, (0, 1))(y, bias)
+    text = str(jax.make_jaxpr(jax.grad(total, (0, 1)))(y, bias))
+    assert text.count('optimization_barrier') == barriers
     assert arithmetic.add_bias(y, bias, policy).dtype == jnp.bfloat16
   assert dy.dtype == jnp.bfloat16
   assert db.dtype == jnp.float32
   np.testing.assert_array_equal(db, 4095.0)
+
+
+def test_gpus_save_memory_and_its_traffic():
+  with arithmetic.compiling_for('gpu'):
+    how = arithmetic.policy('bfloat16')
+  assert how == arithmetic.Policy(
+    results='bfloat16',
+    attention_weights='bfloat16',
+    kept_by_norm='bfloat16',
+    activation_again=True,
+  )
 
 
 def test_a_norm_that_keeps_its_input_has_the_same_gradient():
@@ -141,6 +154,9 @@ def test_a_norm_that_keeps_its_input_has_the_same_gradient():
     def total(x, policy=policy):
       return jnp.sum(jnp.sin(normalization.normalize(x, 1e-6, policy)))
 
+    text = str(jax.make_jaxpr(jax.grad(total))(x))
+    # XLA must not compute the moments again.
+    assert ('optimization_barrier' in text) == (name == 'bfloat16')
     gradients.append(jax.grad(total)(x.astype('float32')))
   np.testing.assert_allclose(*gradients, atol=1e-6)
 

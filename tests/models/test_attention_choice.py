@@ -81,8 +81,55 @@ def test_choose_skips_an_implementation_that_fails():
   """There is no cuDNN here: the other one is measured, really."""
   assert attention_choice.choose('auto', **HOW) == 'xla'
   measured = attention_choice._measured
-  assert measured('cudnn', (2, 5, 16), 2) == (float('inf'), None)
-  assert 0 < measured('xla', (2, 5, 16), 2)[0] < float('inf')
+  assert measured('cudnn', (2, 5, 16), 2, False) == (float('inf'), None)
+  assert 0 < measured('xla', (2, 5, 16), 2, False)[0] < float('inf')
+
+
+@pytest.mark.parametrize(
+  'pads_in_blocks, wrong, near',
+  [(False, 0.0, True), (True, 0.0, True), (False, 1.0, False)],
+)
+def test_gradients_are_compared_where_the_model_pads(
+  stand_in, monkeypatch, pads_in_blocks, wrong, near
+):
+  """Nothing that cuDNN might write for a masked key may reach the parameters."""
+  plain = jax.nn.dot_product_attention
+
+  @jax.custom_vjp
+  def spoil(x):
+    return x
+
+  def backward(_, gradient):
+    return (gradient.at[:, -1].add(wrong),)
+
+  spoil.defvjp(lambda x: (x, None), backward)
+  monkeypatch.setattr(
+    attention.jax.nn,
+    'dot_product_attention',
+    lambda q, k, v, **how: plain(q, spoil(k), spoil(v), **how),
+  )
+  gradients = [
+    attention_choice._measured(name, (2, 5, 16), 2, pads_in_blocks)[1]
+    for name in attention.ATTENTION
+  ]
+  assert len(stand_in) > 0
+  assert attention_choice._near(gradients[1], gradients[0]) == near
+
+
+@pytest.mark.parametrize('implementation', attention.ATTENTION)
+def test_masked_tokens_are_not_seen(stand_in, implementation):
+  layer = attention.MultiHeadDotProductAttention(
+    2, implementation=implementation, masked=2
+  )
+  x = jnp.asarray(np.random.RandomState(0).normal(size=(2, 6, 16)), 'float32')
+  params = layer.init(jax.random.key(0), x, deterministic=True)
+  y = layer.apply(params, x, deterministic=True)
+  other = layer.apply(params, x.at[:, 4:].add(1.0), deterministic=True)
+  np.testing.assert_array_equal(y[:, :4], other[:, :4])
+  assert (implementation == 'cudnn') == bool(stand_in)
+  without = layer.clone(masked=0, implementation='xla')
+  want = without.apply(params, x[:, :4], deterministic=True)
+  np.testing.assert_allclose(y[:, :4], want, atol=1e-5)
 
 
 @pytest.mark.usefixtures('gpu')
@@ -149,10 +196,10 @@ def test_cudnn_attention_pads_odd_lengths_and_equals_xla(
 def test_tokens_are_padded_once_for_all_blocks(
   stand_in, monkeypatch, image, changes, pads
 ):
-  """Rotations are made for the tokens that there are: there, each block pads."""
+  """With rotations, each block pads."""
   blocks = {'num_layers': 2, 'mlp_dim': 64, 'num_heads': 4}
   padded, pad = [], attention.pad_to_even
-  transformer = {**blocks, **changes.pop('transformer', {})}
+  transformer = {**blocks, **changes.get('transformer', {})}
 
   def count(x):
     padded.extend([x] * (x.shape[1] % 2))
@@ -166,8 +213,7 @@ def test_tokens_are_padded_once_for_all_blocks(
       num_classes=3,
       hidden_size=32,
       patches={'size': (8, 8)},
-      transformer={**transformer, 'attention': name},
-      **changes,
+      **changes | {'transformer': {**transformer, 'attention': name}},
     )
     shape = (*image, 3)
     params = models.init_params(model, shape)

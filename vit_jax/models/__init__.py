@@ -8,11 +8,12 @@ lit               LiT, CLIP, SigLIP: an image tower and a text tower
 bert              BERT, a text tower
 parts             MLP, LayerScale, learned tokens
 pooling           from tokens to features
-arithmetic        products, softmax, LayerNorm in a precision: `Policy`
+arithmetic        products and biases in a precision: `Policy`
+normalization     softmax and LayerNorm in a precision
 layers            dense layers, LayerNorm, patches, heads
 attention         attention, by XLA or by cuDNN
 blocks            depth: unrolled or scanned, remat, stochastic depth
-positions         positions that are not learned
+positions         learned positions, sines and cosines, rotations
 losses            losses, one number an example
 distillation      the loss of a student with a teacher
 lora              LoRA: matrices beside kernels, and their sum

@@ -59,9 +59,7 @@ class Policy:
 
 _FLOAT32 = Policy(factors='float32', activations='float32')
 
-# With the first three, a training step of ViT-B/16 takes 98.5 ms on an H200 instead of
-# 108.7, and the errors of gradients grow from 1.9 to 2.0 %. The fourth saves memory and
-# 4 GB of traffic. See benchmarks/RESULTS.md.
+# What each is worth for ViT-B/16 is in benchmarks/RESULTS.md, "One NVIDIA H200".
 _GPU = Policy(
   results='bfloat16',
   attention_weights='bfloat16',
@@ -201,14 +199,14 @@ _bfloat16_einsum.defvjp(_forward, _backward)
 
 
 def add_bias(
-  y: Float[Array, '*B D'], bias: _Operand | float, dtype: Any
+  y: Float[Array, '*B D'], bias: _Operand, dtype: Any
 ) -> Float[Array, '*B D']:
   """Adds a bias to the result of a product.
 
   Where products return bfloat16, so does this, which lets cuBLAS add the bias within the
-  product; the gradient of the bias is summed in float32. On CPUs the sum comes before the
-  tokens are split into heads: after that, where XLA would sum, it takes 21 ms instead of
-  0.7 where oneDNN multiplies, for 16,384 tokens of width 192.
+  product; the gradient of the bias is summed in float32. On CPUs a barrier makes XLA sum
+  that before it splits tokens into heads: 0.7 ms instead of 21 where oneDNN multiplies
+  (16,384 tokens of width 192).
   """
   if policy(dtype).results == 'bfloat16':
     return _add_bias(platform() == 'cpu', y, jnp.asarray(bias))

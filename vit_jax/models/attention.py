@@ -29,7 +29,7 @@ class Projection(nn.Module):
   use_bias: bool = True
 
   @nn.compact
-  def __call__(self) -> tuple[Float[Array, 'I O'], Float[Array, ' O'] | float]:
+  def __call__(self) -> tuple[Float[Array, 'I O'], Float[Array, ' O']]:
     """Returns kernel and bias as a matrix and a vector: faster to multiply."""
     matrix = (math.prod(self.inputs), math.prod(self.outputs))
 
@@ -40,7 +40,7 @@ class Projection(nn.Module):
     kernel = self.param('kernel', init, shape, jnp.float32)
     kernel = jnp.asarray(kernel).reshape(matrix)
     if not self.use_bias:
-      return kernel, 0.0
+      return kernel, jnp.zeros(matrix[1:])
     bias = self.param('bias', layers.ZEROS, self.outputs)
     return kernel, jnp.asarray(bias).reshape(-1)
 
@@ -54,7 +54,7 @@ def is_by_cudnn(
 ) -> bool:
   """Whether cuDNN computes attention in this call of a module.
 
-  It neither drops weights nor returns them, and does not initialise parameters.
+  cuDNN cannot drop or return weights; parameters are initialised with XLA's attention.
   """
   drops = train and dropout_rate > 0
   sows = module.is_mutable_collection('intermediates')
@@ -118,7 +118,7 @@ class MultiHeadDotProductAttention(nn.Module):
     biases: projections with a bias, by their letters in 'qkv'.
     rotary: rotates queries and keys by their positions.
     causal: whether a token sees only itself and those before it.
-    masked: number of last tokens that none sees, for cuDNN alone, see `pad_to_even`.
+    masked: number of last tokens that none sees.
   """
 
   num_heads: int
@@ -157,7 +157,6 @@ class MultiHeadDotProductAttention(nn.Module):
         query, key, value, masked=self.masked, causal=self.causal
       )
     else:
-      assert not self.masked, 'Only cuDNN masks tokens.'
       y = self._attend(query, key, value, train and self.dropout_rate > 0)
     y = arithmetic.as_activation(y, self.dtype, 'attention').reshape(x.shape)
     kernel, bias = Projection(split, (width,), self.kernel_init, name='out')()
@@ -181,7 +180,7 @@ class MultiHeadDotProductAttention(nn.Module):
       strict=True,
     )
     kernel = jnp.concatenate(kernels, axis=1)
-    bias = jnp.concatenate([jnp.broadcast_to(b, (width,)) for b in biases])
+    bias = jnp.concatenate(biases)
     y = arithmetic.einsum('bld,de->ble', x, kernel, self.dtype)
     y = arithmetic.as_activation(
       arithmetic.add_bias(y, bias, self.dtype), self.dtype
@@ -201,6 +200,9 @@ class MultiHeadDotProductAttention(nn.Module):
     logits = ad_checkpoint.checkpoint_name(logits, 'attention')
     if self.causal:
       logits = jnp.where(np.tri(*logits.shape[-2:]) > 0, logits, -np.inf)
+    if self.masked:
+      seen = np.arange(logits.shape[-1]) < logits.shape[-1] - self.masked
+      logits = jnp.where(seen, logits, -np.inf)
     weights = normalization.softmax(logits, self.dtype)
     self.sow('intermediates', 'attention_weights', weights)
     if drops:

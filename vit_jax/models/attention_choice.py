@@ -28,6 +28,7 @@ def choose(
   num_heads: int,
   dtype: str,
   heads_are_split: bool,
+  pads_in_blocks: bool = False,
   before: str | None = None,
 ) -> str:
   """Returns a name in `attention.ATTENTION`.
@@ -40,6 +41,8 @@ def choose(
     num_heads: attention heads.
     dtype: precision of the model.
     heads_are_split: whether the heads are on several devices.
+    pads_in_blocks: whether an odd number of tokens is padded in each block, not
+      before the first.
     before: what this run has used so far; 'auto' keeps it, so that a resumed run
       ends with the same bits. None at the start.
 
@@ -68,14 +71,16 @@ def choose(
     return 'xla'
   if before in attention.ATTENTION:
     return before
-  return _fastest((batch, tokens, width), num_heads)
+  return _fastest((batch, tokens, width), num_heads, pads_in_blocks)
 
 
-def _fastest(shape: tuple[int, int, int], num_heads: int) -> str:
+def _fastest(
+  shape: tuple[int, int, int], num_heads: int, pads_in_blocks: bool
+) -> str:
   """Returns the fastest implementation whose gradients equal those of XLA."""
   times, right = {}, None
   for name in attention.ATTENTION:  # The first one, XLA's, is the reference.
-    times[name], gradients = _measured(name, shape, num_heads)
+    times[name], gradients = _measured(name, shape, num_heads, pads_in_blocks)
     right = gradients if right is None else right
     if gradients is not None and not _near(gradients, right):
       logging.warning('No attention by %s: its gradients are wrong.', name)
@@ -93,17 +98,26 @@ def _fastest(shape: tuple[int, int, int], num_heads: int) -> str:
 
 
 def _measured(
-  name: str, shape: tuple[int, int, int], num_heads: int
+  name: str,
+  shape: tuple[int, int, int],
+  num_heads: int,
+  pads_in_blocks: bool,
 ) -> tuple[float, Any]:
   """Returns seconds of a forward and backward pass, and gradients; (inf, None) on failure."""
+  tokens = shape[1]
+  pads = name == 'cudnn' and not pads_in_blocks
   layer = attention.MultiHeadDotProductAttention(
-    num_heads, implementation=name, dtype='bfloat16'
+    num_heads,
+    implementation=name,
+    dtype='bfloat16',
+    masked=tokens % 2 if pads else 0,
   )
   x = jax.random.normal(jax.random.key(0), shape, jnp.bfloat16)
 
   def total(params: Any, x: Array) -> Array:
+    x = attention.pad_to_even(x) if pads else x
     y: Any = layer.apply(params, x, deterministic=True)
-    return jnp.sum(jnp.square(y.astype(jnp.float32)))
+    return jnp.sum(jnp.square(y[:, :tokens].astype(jnp.float32)))
 
   try:
     params = layer.init(jax.random.key(1), x[:1], deterministic=True)

@@ -93,14 +93,15 @@ def apply_blocks(
 
 
 def _width_last(x: Tokens) -> Tokens:
-  """Keeps the width of tokens the fastest axis in the memory of GPUs.
+  """Makes the width of tokens the fastest axis in the memory of GPUs.
 
-  In training, XLA's compiler for GPUs would make that the batch, over which gradients are
-  summed, and transpose the tokens before and after each product.
+  Otherwise XLA makes that the batch, and transposes the tokens around each product.
+  `jax.export` refuses a program with this, so it is for training alone.
   """
   if arithmetic.platform() != 'gpu':
     return x
-  return layout.with_layout_constraint(x, layout.Layout((0, 1, 2)))
+  order = layout.Layout((0, 1, 2))
+  return sharding.on_parts(lambda x: layout.with_layout_constraint(x, order), x)
 
 
 def drop_branch(

@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, Num
 from vit_jax.configs import models as model_configs
 from vit_jax.models import blocks
 from vit_jax.models import layers
+from vit_jax.models import parts
 
 Tokens = Float[Array, 'B L D']
 
@@ -24,7 +25,7 @@ class MlpBlock(nn.Module):
   @nn.compact
   def __call__(self, x: Float[Array, 'B M N']) -> Float[Array, 'B M N']:
     y = layers.Dense(self.mlp_dim, dtype=self.dtype)(x)
-    y = nn.gelu(y, approximate=not self.exact_gelu)
+    y = parts.activation('gelu', self.exact_gelu, self.dtype)(y)
     return layers.Dense(x.shape[-1], dtype=self.dtype)(y)
 
 

@@ -51,27 +51,31 @@ class MlpBlock(nn.Module):
     inputs = [dense(self.mlp_dim)(x)]
     if self.activation == 'swiglu':
       inputs.append(dense(self.mlp_dim, name='gate')(x))
-    activate: Callable[..., Array] = functools.partial(
-      _activate, self.activation, self.exact_gelu
-    )
-    if arithmetic.policy(self.dtype).activation_again:
-      activate = jax.checkpoint(activate)
-    h_BLF = activate(*inputs)
+    h_BLF = activation(self.activation, self.exact_gelu, self.dtype)(*inputs)
     # One Dropout module for each place: the name is part of its random stream.
     h_BLF = nn.Dropout(self.dropout_rate)(h_BLF, deterministic=deterministic)
     y = dense(self.out_dim or x.shape[-1])(h_BLF)
     return nn.Dropout(self.dropout_rate)(y, deterministic=deterministic)
 
 
+def activation(
+  name: str, exact_gelu: bool, dtype: Any
+) -> Callable[..., Float[Array, 'B L F']]:
+  """Returns an activation of `spec.ACTIVATIONS`; 'swiglu' takes two arrays."""
+  function = functools.partial(_activate, name, exact_gelu)
+  again = arithmetic.policy(dtype).activation_again
+  return jax.checkpoint(function) if again else function
+
+
 def _activate(
-  activation: str,
+  name: str,
   exact_gelu: bool,
   x: Float[Array, 'B L F'],
   gate: Float[Array, 'B L F'] | None = None,
 ) -> Float[Array, 'B L F']:
   if gate is not None:  # arXiv:2002.05202
     return nn.silu(gate) * x
-  if activation == 'quick_gelu':  # CLIP's approximation.
+  if name == 'quick_gelu':  # CLIP's approximation.
     return x * jax.nn.sigmoid(1.702 * x)
   return nn.gelu(x, approximate=not exact_gelu)
 

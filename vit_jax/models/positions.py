@@ -16,7 +16,7 @@ _TEMPERATURE = 10_000
 class AddPositionEmbs(nn.Module):
   """Adds learned position embeddings, one vector a token (Eq. 1).
 
-  Float[Array, 'B L D'] in `range(*without)` get no embedding.
+  Tokens in `range(*without)` get no embedding.
   """
 
   posemb_init: Callable[..., Any] = nn.initializers.normal(stddev=0.02)

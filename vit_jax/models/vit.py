@@ -177,7 +177,7 @@ class Encoder(nn.Module):
   def _pads(self, train: bool) -> bool:
     """Whether the tokens are padded once for cuDNN's attention in all blocks.
 
-    Rotations are made for the tokens that there are: with them, attention pads.
+    Rotations have one row a token, so with them each block pads.
     """
     rate = self.attention_dropout_rate
     by_cudnn = attention_lib.is_by_cudnn(self, self.attention, rate, train)

@@ -20,6 +20,7 @@ _TYPE = re.compile(r'\b(?:[a-z]+(\d+)\w*|pred)\[([\d,]*)\]')
 _INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%?([\w.-]+) = (.*)$')
 _COLLECTIVE = re.compile(rf'^(.*?) ({"|".join(_KINDS)})(-start)?\(([^()]*)\)')
 _OPERATION = re.compile(r'^(\([^()]*\)|\S+) ([\w-]+)\(([^()]*)\)')
+_RESULT = re.compile(r'\([^()]*\)|\S*')
 _TARGET = re.compile(r'custom_call_target="([^"]+)"')
 _WITHOUT_BYTES = (
   'bitcast',
@@ -27,6 +28,7 @@ _WITHOUT_BYTES = (
   'get-tuple-element',
   'parameter',
   'tuple',
+  'while',
 )
 _CHANNEL = re.compile(r'channel_id=(\d+)')
 _CALLED = re.compile(
@@ -98,14 +100,14 @@ def moved(text: str) -> dict[str, Moved]:
   """Returns the instructions that read or write memory outside of loops, by kind.
 
   A kind is the target of a custom call, or the name of a fusion or another instruction
-  without its number. Instructions inside a fusion do not count.
+  without its number. Instructions inside of a fusion do not count, neither do loops.
   """
   computations, entry = _computations(text)
   types = dict(_instructions(computations[entry]))
   found: dict[str, Moved] = {}
   for name, definition in types.items():
     match = _OPERATION.match(definition)
-    if not match or match[2] in _WITHOUT_BYTES:
+    if not match or match[2] in _WITHOUT_BYTES or match[2].endswith('-done'):
       continue
     result, _, operands = match.groups()
     target = _TARGET.search(definition)
@@ -161,7 +163,8 @@ def _whole_bytes(match: re.Match[str], types: dict[str, str]) -> int:
 
 def _operand_bytes(operands: str, types: dict[str, str]) -> int:
   names = [name.split('%')[-1].strip() for name in operands.split(',')]
-  return sum(_bytes(types[n].split(' ', 1)[0]) for n in names if n in types)
+  definitions = [types[name] for name in names if name in types]
+  return sum(_bytes(_RESULT.findall(d)[0]) for d in definitions)
 
 
 def _bytes(types: str) -> int:

@@ -127,6 +127,22 @@ def split_batch(x: Array) -> Array:
   return jax.lax.with_sharding_constraint(x, BATCH)
 
 
+def on_parts(function: Callable[[Array], Array], x: Array) -> Array:
+  """Applies a function to the part of a batch that each device has.
+
+  It must work on parts, and keep their shape. Applied to the whole, an operation that
+  XLA cannot split would gather the batch. A batch that is not split is left alone.
+  """
+  mesh = jax.sharding.get_abstract_mesh()
+  if 'fsdp' not in mesh.axis_names:
+    return function(x)
+  if x.shape[0] % parts(mesh):
+    return x
+  return jax.shard_map(
+    function, in_specs=BATCH, out_specs=BATCH, axis_names={'data', 'fsdp'}
+  )(x)
+
+
 def replicated(mesh: Mesh | AbstractMesh) -> NamedSharding:
   """Returns the sharding that puts a copy on every device."""
   return NamedSharding(mesh, P())

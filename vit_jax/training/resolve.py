@@ -166,6 +166,7 @@ def _attention(
     num_heads=model.num_heads,
     dtype=config.dtype,
     heads_are_split=mesh.shape['model'] > 1,
+    pads_in_blocks=bool(spec.image_tower(config.model).get('rotary_base')),
     before=before,
   )
 
