@@ -214,19 +214,19 @@ def add_bias(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _add_bias(sums_before: bool, y: Array, bias: Array) -> Array:
-  del sums_before
+def _add_bias(has_barrier: bool, y: Array, bias: Array) -> Array:
+  del has_barrier
   return y + bias.astype(y.dtype)
 
 
-def _add_bias_forward(sums_before, y, bias):
-  return _add_bias(sums_before, y, bias), jnp.zeros((0,), bias.dtype)
+def _add_bias_forward(has_barrier, y, bias):
+  return _add_bias(has_barrier, y, bias), jnp.zeros((0,), bias.dtype)
 
 
-def _add_bias_backward(sums_before, like, gradient):
+def _add_bias_backward(has_barrier, like, gradient):
   axes = tuple(range(gradient.ndim - 1))
   whole = gradient
-  if sums_before:
+  if has_barrier:
     whole = jax.lax.optimization_barrier(gradient)
   return gradient, jnp.sum(whole, axes, dtype=like.dtype)
 
