@@ -111,9 +111,10 @@ def policy(case: harness.Case) -> Any:
   changes = {}
   for name in filter(None, case.policy.split('+')):
     value = getattr(how, name)
-    others: dict[Any, Any] = {False: True, True: False}
-    others |= {'float32': 'bfloat16', 'bfloat16': 'float32'}
-    changes[name] = others[value]
+    if isinstance(value, bool):
+      changes[name] = not value
+    else:
+      changes[name] = {'float32': 'bfloat16', 'bfloat16': 'float32'}[value]
   return dataclasses.replace(how, **changes) if changes else case.dtype
 
 

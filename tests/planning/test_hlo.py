@@ -48,10 +48,10 @@ ENTRY %main (p: f32[8]) -> f32[8] {
 
 def test_collectives_count_each_repetition():
   assert hlo.collectives(HLO) == {
-    'all-gather': hlo.Collective(12 + 1, 12 * 64 * 64 * 2 + 32 * 4),
-    'all-reduce': hlo.Collective(1, 8 * 4 + 3),
-    'collective-permute': hlo.Collective(5, 5 * 10 * 4),
-    'reduce-scatter': hlo.Collective(1, 64 * 8 * 4),
+    'all-gather': hlo.Moved(12 + 1, 12 * 64 * 64 * 2 + 32 * 4),
+    'all-reduce': hlo.Moved(1, 8 * 4 + 3),
+    'collective-permute': hlo.Moved(5, 5 * 10 * 4),
+    'reduce-scatter': hlo.Moved(1, 64 * 8 * 4),
   }
 
 
@@ -86,6 +86,6 @@ def test_bytes_that_a_program_moves_are_counted_by_kind():
     'wide': hlo.Moved(1, 32 + 16),
     'sent': hlo.Moved(1, 2 * 32 + 32),
   }
-  assert traffic.gigabytes(GPU) == pytest.approx(
+  assert traffic.gigabytes(hlo.moved(GPU)) == pytest.approx(
     {'products': 128e-9, 'attention': 0.0, 'rest': 272e-9}
   )

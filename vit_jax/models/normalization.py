@@ -54,8 +54,7 @@ def normalize(
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def _normalize(x: Array, epsilon: float, keeps_output: bool) -> Array:
   del keeps_output
-  mean, inverse = _moments(x, epsilon)
-  return (x.astype(jnp.float32) - mean) * inverse
+  return _scaled(x, _moments(x, epsilon))
 
 
 def _moments(x: Array, epsilon: float) -> tuple[Array, Array]:
@@ -66,27 +65,28 @@ def _moments(x: Array, epsilon: float) -> tuple[Array, Array]:
   return mean, jax.lax.rsqrt(variance + epsilon)
 
 
+def _scaled(x: Array, moments: tuple[Array, Array]) -> Array:
+  mean, inverse = moments
+  return (x.astype(jnp.float32) - mean) * inverse
+
+
 def _normalize_forward(x, epsilon, keeps_output):
-  mean, inverse = _moments(x, epsilon)
-  y = (x.astype(jnp.float32) - mean) * inverse
+  moments = _moments(x, epsilon)
+  y = _scaled(x, moments)
   if keeps_output:
-    kept = y, inverse
+    kept = y, moments
   else:
     # Without the barrier XLA computes the moments again in the backward pass, and
     # writes the output to memory in float32 to sum the gradient of the scale.
-    moments = jax.lax.optimization_barrier((mean, inverse))
-    kept = x.astype(jnp.bfloat16), *moments
+    kept = x.astype(jnp.bfloat16), jax.lax.optimization_barrier(moments)
   return y, (kept, jnp.zeros((0,), x.dtype))
 
 
 def _normalize_backward(epsilon, keeps_output, saved, gradient):
   del epsilon
-  kept, like = saved
-  if keeps_output:
-    y, inverse = kept
-  else:
-    x, mean, inverse = kept
-    y = (x.astype(jnp.float32) - mean) * inverse
+  (kept, moments), like = saved
+  y = kept if keeps_output else _scaled(kept, moments)
+  _, inverse = moments
   mean = jnp.mean(gradient, axis=-1, keepdims=True)
   slope = jnp.mean(gradient * y, axis=-1, keepdims=True)
   return ((inverse * (gradient - mean - y * slope)).astype(like.dtype),)

@@ -52,7 +52,7 @@ class Program:
   peak: int | None
   fits: bool
   flops: float
-  collectives: dict[str, hlo.Collective]
+  collectives: dict[str, hlo.Moved]
   teacher: int = 0
   average: int = 0
 

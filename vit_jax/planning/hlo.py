@@ -19,8 +19,8 @@ _HEADER = re.compile(r'^(ENTRY )?%?([\w.-]+) .*\{$')
 _TYPE = re.compile(r'\b(?:[a-z]+(\d+)\w*|pred)\[([\d,]*)\]')
 _INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%?([\w.-]+) = (.*)$')
 _COLLECTIVE = re.compile(rf'^(.*?) ({"|".join(_KINDS)})(-start)?\(([^()]*)\)')
-_OPERATION = re.compile(r'^(\([^()]*\)|\S+) ([\w-]+)\(([^()]*)\)')
-_RESULT = re.compile(r'\([^()]*\)|\S*')
+_RESULT = re.compile(r'\([^()]*\)|\S+')
+_OPERATION = re.compile(rf'^({_RESULT.pattern}) ([\w-]+)\(([^()]*)\)')
 _TARGET = re.compile(r'custom_call_target="([^"]+)"')
 _WITHOUT_BYTES = (
   'bitcast',
@@ -44,32 +44,22 @@ _FUSED_REDUCE_SCATTER = 'all-reduce-scatter'
 
 
 @dataclasses.dataclass
-class Collective:
-  """How often a step runs one kind, and the bytes of the arrays in all.
-
-  Arrays count as a whole, not as the part that is gathered, reduced or scattered.
-  """
-
-  count: int = 0
-  bytes: int = 0
-
-
-@dataclasses.dataclass
 class Moved:
-  """How often a program runs one kind of instruction, and what that reads and writes."""
+  """How often a program runs one kind of operation, and the bytes of its arrays in all."""
 
   count: int = 0
   bytes: int = 0
 
 
-def collectives(text: str) -> dict[str, Collective]:
+def collectives(text: str) -> dict[str, Moved]:
   """Returns the collective operations of a program, by kind.
 
+  Arrays count as a whole, not as the part that is gathered, reduced or scattered.
   Operations in a loop count as often as it runs, or once if the compiler does not
   know its length. `text` comes from `jax.stages.Compiled.as_text()`.
   """
   computations, entry = _computations(text)
-  found: dict[str, Collective] = {}
+  found: dict[str, Moved] = {}
   seen = set()
   todo = [(entry, 1)]
   while todo:
@@ -90,14 +80,14 @@ def collectives(text: str) -> dict[str, Collective]:
       kind = match[2]
       if computation.startswith(_FUSED_REDUCE_SCATTER):
         kind = 'reduce-scatter'
-      collective = found.setdefault(kind, Collective())
+      collective = found.setdefault(kind, Moved())
       collective.count += times
       collective.bytes += times * _whole_bytes(match, types)
   return dict(sorted(found.items()))
 
 
 def moved(text: str) -> dict[str, Moved]:
-  """Returns the instructions that read or write memory outside of loops, by kind.
+  """Returns what the instructions outside of loops read and write, by kind.
 
   A kind is the target of a custom call, or the name of a fusion or another instruction
   without its number. Instructions inside of a fusion do not count, neither do loops.
